@@ -1,0 +1,85 @@
+"""Runs each measurement in a fresh process, round by round, and sums the rounds up."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TIMEOUT_SECONDS = 600
+Result = dict[str, Any]
+IMPORT_SCRIPT = """
+import json, sys, time
+exec(sys.argv[2])
+print(json.dumps({"total_cpu": time.process_time(), "total_wall": time.monotonic() - float(sys.argv[1])}))
+"""
+
+
+def run_contender(name: str, settings: dict[str, Any]) -> Result:
+    """One run of `contenders/<name>.py` in a process of its own."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        settings = settings | {"output_dir": output_dir, "spawned_at": time.monotonic()}
+        return run_python(["-m", f"contenders.{name}", json.dumps(settings)])
+
+
+def run_import(statement: str) -> Result:
+    """One import statement in a process of its own, timed from process start to the statement's end."""
+    return run_python(["-c", IMPORT_SCRIPT, str(time.monotonic()), statement])
+
+
+def run_python(arguments: list[str]) -> Result:
+    """What the child's last line of output says, or `{"error": ...}` if it gave none."""
+    # one thread each: two busy threads on a small machine wait on each other and drown the difference
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    try:
+        child = subprocess.run(
+            command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no result after {TIMEOUT_SECONDS} s"}
+    if child.returncode != 0:
+        return {"error": (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]}
+    result: Result = json.loads(child.stdout.strip().splitlines()[-1])
+    return result
+
+
+def interleave(jobs: Mapping[str, Callable[[], Result]], num_rounds: int) -> dict[str, list[Result]]:
+    """Every job once per round, each round starting with another, so that a slow minute hits all alike."""
+    names = list(jobs)
+    results: dict[str, list[Result]] = {name: [] for name in names}
+    for index in range(num_rounds):
+        turn = index % len(names)
+        for name in names[turn:] + names[:turn]:
+            show_progress(f"round {index + 1} of {num_rounds}: {name}")
+            results[name].append(jobs[name]())
+    show_progress("")
+    return results
+
+
+def show_progress(line: str) -> None:
+    """Overwrite the terminal's last line; a log file gets the tables alone."""
+    if sys.stderr.isatty():
+        print(line.ljust(60), end="\r", file=sys.stderr, flush=True)
+
+
+def summarize(results: list[Result]) -> Result:
+    """Best and median of each figure; a job that failed in any round counts as failed, and says how."""
+    errors = [result["error"] for result in results if "error" in result]
+    if errors:
+        return {"error": errors[0], "num_failed": len(errors)}
+    return {
+        key: {
+            "best": min(result[key] for result in results),
+            "median": statistics.median(result[key] for result in results),
+        }
+        for key in results[0]
+    }

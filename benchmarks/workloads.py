@@ -1,0 +1,135 @@
+"""The models, the data and the clock that every contender shares, so that only the library differs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+Row = dict[str, Tensor]
+
+
+@dataclass
+class Settings:
+    """What one measurement runs; a contender reads it as JSON from its command line."""
+
+    workload: str = "mlp"
+    steps: int = 1200
+    skip_steps: int = 200
+    batch_size: int = 8
+    accumulation: int = 1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    spawned_at: float = 0.0
+    output_dir: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows for exactly one epoch, so that no measurement crosses the end of one."""
+        return self.steps * self.accumulation * self.batch_size
+
+
+class Regressor(nn.Module):
+    """A three-layer perceptron that returns its own loss, as Hugging Face models do."""
+
+    def __init__(self, num_features: int = 16, width: int = 64) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(num_features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+        )
+
+    def forward(self, features: Tensor, labels: Tensor) -> Row:
+        predictions = self.layers(features).squeeze(-1)
+        return {"loss": nn.functional.mse_loss(predictions, labels), "logits": predictions}
+
+
+class Rows(Dataset[Row]):
+    """A dataset of dictionaries cut from whole tensors."""
+
+    def __init__(self, **columns: Tensor) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.columns["labels"])
+
+    def __getitem__(self, index: int) -> Row:
+        return {name: column[index] for name, column in self.columns.items()}
+
+
+def build_mlp(num_rows: int) -> tuple[nn.Module, Rows]:
+    """A small regression: the target is a noisy linear function of the features."""
+    features = torch.randn(num_rows, 16)
+    labels = features @ torch.linspace(-1, 1, 16) + 0.1 * torch.randn(num_rows)
+    return Regressor(), Rows(features=features, labels=labels)
+
+
+def build_bert(num_rows: int) -> tuple[nn.Module, Rows]:
+    """A two-layer BERT classifier with dropout; the class is whether the first token is in the upper half."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=200, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    input_ids = torch.randint(0, 200, (num_rows, 16))
+    rows = Rows(
+        input_ids=input_ids, attention_mask=torch.ones_like(input_ids), labels=(input_ids[:, 0] >= 100).long()
+    )
+    return BertForSequenceClassification(config), rows
+
+
+WORKLOADS = {"mlp": build_mlp, "bert": build_bert}
+
+
+class Clock:
+    """Collates batches, and reads the time whenever a batch that opens an update is asked for.
+
+    Every library calls the collator once per micro-batch in the main process, so the time between two calls
+    covers whole updates for all of them, whatever they prefetch, and none carries a hook for the timing's sake.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.first_call = settings.skip_steps * settings.accumulation
+        self.last_call = (settings.steps - 1) * settings.accumulation
+        self.num_steps = settings.steps - 1 - settings.skip_steps
+        self.spawned_at = settings.spawned_at
+        self.num_calls = 0
+        self.readings: list[tuple[float, float]] = []
+
+    def __call__(self, rows: list[Row]) -> Row:
+        if self.num_calls in (self.first_call, self.last_call):
+            self.readings.append((time.process_time(), time.perf_counter()))
+        self.num_calls += 1
+        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+    def report(self) -> dict[str, float]:
+        """Seconds per update, and seconds from process start to now; call it when training has ended."""
+        result = {"total_cpu": time.process_time(), "total_wall": time.monotonic() - self.spawned_at}
+        if self.num_steps > 0:
+            (first_cpu, first_wall), (last_cpu, last_wall) = self.readings
+            result["step_cpu"] = (last_cpu - first_cpu) / self.num_steps
+            result["step_wall"] = (last_wall - first_wall) / self.num_steps
+        return result
+
+
+def read_settings() -> tuple[Settings, nn.Module, Rows, Clock]:
+    """The settings from the command line, with the seeded model, its data and the clock they ask for."""
+    settings = Settings(**json.loads(sys.argv[1]))
+    torch.manual_seed(0)
+    model, rows = WORKLOADS[settings.workload](settings.num_rows)
+    return settings, model, rows, Clock(settings)
+
+
+@torch.no_grad()
+def print_result(clock: Clock, model: nn.Module, rows: Rows, **extra: Any) -> None:
+    """Print one line of JSON: the times, and the loss reached, which shows that the same work was done."""
+    result = clock.report()
+    model.eval()
+    result["loss"] = float(model(**{name: column[:512] for name, column in rows.columns.items()})["loss"])
+    print(json.dumps(result | extra))

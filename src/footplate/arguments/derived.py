@@ -1,0 +1,162 @@
+"""What follows from the settings and the machine: device, rank, precision, log level, warm-up."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from footplate import comm
+
+if TYPE_CHECKING:
+    from footplate.arguments.fields import TrainingArguments
+
+logger = logging.getLogger(__name__)
+
+# The first one that is set counts: torchrun and Accelerate set the plain names, MPI launchers their own.
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+RANK_VARIABLES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+LOCAL_RANK_VARIABLES = (
+    "LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+)
+LEVELS = {
+    "detail": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+def is_distributed_ready() -> bool:
+    """Whether a process group exists."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def find_number(variables: tuple[str, ...], default: int) -> int:
+    """The first of these environment variables that holds a number from 0 up, else `default`."""
+    for variable in variables:
+        value = os.environ.get(variable, "")
+        if value.isdigit():
+            return int(value)
+    return default
+
+
+def find_world_size() -> int:
+    """How many processes the launcher started; an existing process group knows better."""
+    return dist.get_world_size() if is_distributed_ready() else find_number(WORLD_SIZE_VARIABLES, 1)
+
+
+def find_process_index() -> int:
+    """The number of this process among all."""
+    return dist.get_rank() if is_distributed_ready() else find_number(RANK_VARIABLES, 0)
+
+
+def find_local_process_index() -> int:
+    """The number of this process on its machine."""
+    return find_number(LOCAL_RANK_VARIABLES, 0)
+
+
+@lru_cache(maxsize=1)
+def find_accelerator() -> str | None:
+    """The kind of accelerator in this machine, if there is one."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    for kind in ("xpu", "npu", "mlu", "musa", "hpu"):
+        module = getattr(torch, kind, None)  # vendors add theirs to torch when their package is imported
+        if module is not None and module.is_available():
+            return kind
+    return None
+
+
+def find_device(use_cpu: bool) -> torch.device:
+    """The device of this process: the CPU if asked for, else the accelerator of its local rank."""
+    if use_cpu or is_true("ACCELERATE_USE_CPU"):
+        return torch.device("cpu")
+    kind = find_accelerator()
+    if kind is None:
+        return torch.device(os.environ.get("ACCELERATE_TORCH_DEVICE", "cpu"))
+    return torch.device(kind) if kind == "mps" else torch.device(kind, find_local_process_index())
+
+
+def is_true(variable: str) -> bool:
+    """Whether an environment variable says yes."""
+    return os.environ.get(variable, "").lower() in ("1", "true", "t", "yes", "y", "on")
+
+
+def find_mixed_precision(fp16: bool, bf16: bool) -> str:
+    """The precision asked for by the settings, else by `accelerate launch`."""
+    if fp16 or bf16:
+        return "fp16" if fp16 else "bf16"
+    return os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether `device` computes in bfloat16."""
+    if device.type in ("cpu", "hpu"):
+        return True
+    if device.type == "mps":
+        return torch.backends.mps.is_macos_or_newer(14, 0)
+    return bool(getattr(torch, device.type).is_bf16_supported())
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether `device` is a GPU with TF32: Ampere or newer."""
+    return (
+        device.type == "cuda"
+        and torch.version.cuda is not None
+        and torch.cuda.get_device_capability(device)[0] >= 8
+    )
+
+
+def apply_tf32(args: TrainingArguments) -> None:
+    """Switch TF32 for the whole process, where `tf32` says so or a compiled run would be slow without."""
+    wanted = True if args.tf32 is None and args.torch_compile and not args.fp16 else args.tf32
+    if wanted is None or args.use_cpu or not has_tf32(args.device):
+        return
+    torch.backends.cuda.matmul.allow_tf32 = wanted
+    torch.backends.cudnn.allow_tf32 = wanted
+
+
+def find_log_level(name: str) -> int:
+    """The number of a level's name; "passive" keeps what the application has set."""
+    return LEVELS.get(name, logging.getLogger("footplate").getEffectiveLevel())
+
+
+def plan_warmup_steps(warmup_steps: float, num_training_steps: int) -> int:
+    """`warmup_steps` as whole updates; below 1 it is a share of the run, rounded up."""
+    return int(warmup_steps) if warmup_steps >= 1 else math.ceil(num_training_steps * warmup_steps)
+
+
+@contextmanager
+def main_process_first(index: int, work: str) -> Iterator[None]:
+    """Hold all processes but number 0 back until it has run the block."""
+    if find_world_size() == 1:
+        yield
+        return
+    if not is_distributed_ready():
+        raise RuntimeError(
+            f"main_process_first({work!r}) waits for other processes, but there is no process group yet. "
+            "Build the Trainer first, or call torch.distributed.init_process_group."
+        )
+    if index != 0:
+        logger.debug("Waiting for the main process: %s", work)
+        comm.barrier()
+    try:
+        yield
+    finally:
+        if index == 0:
+            comm.barrier()  # also after an error, or the others would wait for ever

@@ -1,0 +1,23 @@
+"""The settings of a run that generates text when it evaluates."""
+
+# ruff: noqa: RUF009 (`opt` returns a dataclass field, made anew at each call)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from footplate.arguments.fields import TrainingArguments, opt
+
+
+@dataclass
+class Seq2SeqTrainingArguments(TrainingArguments):
+    """`TrainingArguments`, and how to generate."""
+
+    sortish_sampler: bool = opt(False, "Batch samples of about one length.", section="Generation")
+    predict_with_generate: bool = opt(
+        False, "Let the model generate when it evaluates, for ROUGE, BLEU and the like."
+    )
+    generation_max_length: int | None = opt(None, "Longest generated text; unset means the model's setting.")
+    generation_num_beams: int | None = opt(None, "Beams of the search; unset means the model's setting.")
+    generation_config: Any = opt(None, "GenerationConfig, or the name or path of one.")

@@ -1,0 +1,51 @@
+"""When to log, evaluate, save and stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from footplate.callbacks.base import TrainerCallback
+from footplate.outputs import IntervalStrategy, SaveStrategy
+from footplate.state import TrainerControl, TrainerState
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
+
+
+class DefaultFlowCallback(TrainerCallback):
+    """Sets the flags of `control` as the strategies in the arguments ask.
+
+    `save_strategy="best"` is not among them: only the evaluation itself knows whether it was the best.
+    """
+
+    wants_step_data = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Obey the strategies that count steps; the last step of the run evaluates and saves in any case."""
+        step = state.global_step
+        is_last = step >= state.max_steps
+        if is_last:
+            control.should_training_stop = True
+        if step == 1 and args.logging_first_step:
+            control.should_log = True
+        if args.logging_strategy == IntervalStrategy.STEPS and step % state.logging_steps == 0:
+            control.should_log = True
+        if args.eval_strategy == IntervalStrategy.STEPS and step >= args.eval_delay:
+            control.should_evaluate |= is_last or step % state.eval_steps == 0
+        if args.save_strategy == SaveStrategy.STEPS:
+            control.should_save |= is_last or (state.save_steps > 0 and step % state.save_steps == 0)
+        return control
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Obey the strategies that count epochs."""
+        if args.logging_strategy == IntervalStrategy.EPOCH:
+            control.should_log = True
+        if args.eval_strategy == IntervalStrategy.EPOCH and state.epoch >= args.eval_delay:
+            control.should_evaluate = True
+        if args.save_strategy == SaveStrategy.EPOCH:
+            control.should_save = True
+        return control

@@ -1,0 +1,70 @@
+"""The adapters of a PEFT model, read from the files that its `save_pretrained` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from footplate.checkpoint.tensors import check_shapes, load_tensors, to_names_of
+
+ADAPTER_NAMES = ("adapter_model.safetensors", "adapter_model.bin")
+
+
+def has_adapters(module: Any) -> bool:
+    """Whether PEFT has put adapters into the module."""
+    return isinstance(getattr(module, "peft_config", None), dict)
+
+
+def load_adapters(module: Any, folder: Path) -> tuple[list[str], list[str]] | None:
+    """Fill each adapter the folder has a file for; missing and unexpected names, or None without any file."""
+    files = _find_adapter_files(module, folder)
+    if not files:
+        return None
+    missing = [f"every tensor of adapter {name!r}" for name in module.peft_config if name not in files]
+    unexpected: list[str] = []
+    for name, path in files.items():
+        lacking, surplus = _load_adapter(module, name, path)
+        missing += lacking
+        unexpected += surplus
+    return missing, unexpected
+
+
+def _load_adapter(module: Any, adapter: str, path: Path) -> tuple[list[str], list[str]]:
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    own = get_peft_model_state_dict(module, adapter_name=adapter, save_embedding_layers=False)
+    # the file names the path through a PeftModel, also where transformers put the adapter in by itself
+    stored = {
+        name if name in own else _without_peft_path(name, own): tensor
+        for name, tensor in load_tensors(path).items()
+    }
+    state = to_names_of(own, stored)
+    check_shapes(own, state, path)
+    result = set_peft_model_state_dict(module, state, adapter_name=adapter)
+    return [name for name in own if name not in state], list(result.unexpected_keys)
+
+
+def _without_peft_path(name: str, own: dict[str, Any]) -> str:
+    shorter = name.removeprefix("base_model.model.")
+    return shorter if shorter in own else name
+
+
+def _find_adapter_files(module: Any, folder: Path) -> dict[str, Path]:
+    """The file of each adapter: its own folder, or the top one for the one that is written there."""
+    top = _adapter_at_top(module)
+    found = {}
+    for adapter in module.peft_config:
+        places = [folder / adapter, folder] if adapter == top else [folder / adapter]
+        paths = [place / name for place in places for name in ADAPTER_NAMES]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is not None:
+            found[adapter] = path
+    return found
+
+
+def _adapter_at_top(module: Any) -> str:
+    """Which adapter `save_pretrained` writes into the folder itself."""
+    active = module.active_adapters
+    if callable(active):  # adapters that transformers put in by itself: the active one, whatever its name
+        return str(active()[0])
+    return "default" if "default" in module.peft_config else str(active[0])

@@ -1,0 +1,121 @@
+"""State dictionaries and the files that hold them: names, shared tensors, shapes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch.nn.parameter import is_lazy
+
+from footplate.checkpoint.files import load_plain
+
+State = dict[str, Any]
+
+
+def strip_wrappers(name: str, own_names: Collection[str]) -> str:
+    """A tensor's name without what compiling and data parallelism put into it."""
+    name = name.replace("_orig_mod.", "")
+    while name not in own_names and name.startswith("module."):
+        name = name.removeprefix("module.")
+    return name
+
+
+def to_names_of(own: Mapping[str, Any], state: Mapping[str, Any]) -> State:
+    """`state` under the names that `own` has for the same tensors, where parts of a model are compiled."""
+    by_plain_name = {name.replace("_orig_mod.", ""): name for name in own}
+    plain_names = {name: strip_wrappers(name, by_plain_name) for name in state}
+    return {by_plain_name.get(plain_names[name], plain_names[name]): tensor for name, tensor in state.items()}
+
+
+def find_aliases(state: Mapping[str, Any]) -> dict[str, str]:
+    """For each name whose tensor an earlier name has too: that earlier name."""
+    first_names: dict[Any, str] = {}
+    aliases = {}
+    for name, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or tensor.is_meta or not tensor.numel():
+            continue
+        identity = (tensor.device, tensor.dtype, tensor.data_ptr(), tensor.shape, tensor.stride())
+        first = first_names.setdefault(identity, name)
+        if first != name:
+            aliases[name] = first
+    return aliases
+
+
+def check_shapes(own: Mapping[str, Any], state: Mapping[str, Any], source: Path) -> None:
+    """Raise, naming every tensor whose shape in the file is not the model's."""
+    wrong = [
+        f"{name} is {tuple(tensor.shape)} in the file and {tuple(own[name].shape)} in the model"
+        for name, tensor in state.items()
+        if isinstance(tensor, torch.Tensor)
+        and isinstance(own.get(name), torch.Tensor)
+        and not is_lazy(own[name])
+        and tensor.shape != own[name].shape
+    ]
+    if wrong:
+        raise ValueError(
+            f"{source} was written for a model of other sizes: {'; '.join(wrong)}. "
+            "Build the model as it was then."
+        )
+
+
+def save_tensors(state: Mapping[str, Any], path: Path) -> None:
+    """Write a safetensors file; a tensor of several names is stored once, the others are metadata."""
+    other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
+    if other:
+        raise TypeError(
+            f"A safetensors file holds tensors only, and the model's state has other values: {other}. "
+            "Return tensors from get_extra_state, or give the model a save_pretrained of its own."
+        )
+    aliases = find_aliases(state)
+    stored = {name: _for_file(tensor) for name, tensor in state.items() if name not in aliases}
+    save_file(stored, path, metadata={**aliases, "format": "pt"})
+
+
+def _for_file(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor on the host, contiguous, and alone in its memory."""
+    alone = tensor.detach().cpu().contiguous()
+    return alone.clone() if alone.untyped_storage().nbytes() > alone.nbytes else alone
+
+
+def load_tensors(path: Path) -> State:
+    """Read one safetensors or `.bin` file to the host, every name of a shared tensor included."""
+    if path.suffix != ".safetensors":
+        state = load_plain(path)
+        if not isinstance(state, Mapping):
+            raise ValueError(f"{path} holds a {type(state).__name__}; a dictionary of tensors was expected.")
+        return dict(state)
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            aliases = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read; it may be cut short. {error}") from error
+    return tensors | {alias: tensors[name] for alias, name in aliases.items() if name in tensors}
+
+
+def read_shards(folder: Path, names: Collection[str]) -> Iterator[tuple[Path, State]]:
+    """Each file of the first of `names` that the folder has, whole or cut into shards, one after another."""
+    for name in names:
+        for path in _find_files(folder, name):
+            yield path, load_tensors(path)
+        if _find_files(folder, name):
+            return
+
+
+def _find_files(folder: Path, name: str) -> list[Path]:
+    """The file itself, or the shards that its index names."""
+    if (folder / name).is_file():
+        return [folder / name]
+    index = folder / f"{name}.index.json"
+    if not index.is_file():
+        return []
+    shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    absent = [shard for shard in shards if Path(shard).name != shard or not (folder / shard).is_file()]
+    if absent:
+        raise ValueError(f"{index} names files that {folder} does not have: {absent}. Copy the whole folder.")
+    return [folder / shard for shard in shards]

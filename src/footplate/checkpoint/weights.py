@@ -1,0 +1,126 @@
+"""A model's weights on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from footplate.checkpoint.adapters import has_adapters, load_adapters
+from footplate.checkpoint.files import Folder
+from footplate.checkpoint.tensors import (
+    State,
+    check_shapes,
+    find_aliases,
+    read_shards,
+    save_tensors,
+    strip_wrappers,
+    to_names_of,
+)
+
+SAFE_WEIGHTS_NAME = "model.safetensors"
+WEIGHTS_NAME = "pytorch_model.bin"
+
+
+class LoadResult(NamedTuple):
+    """What a file lacked, and what it had that the model has no place for."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = None) -> None:
+    """Write what the model's `save_pretrained` writes, or `model.safetensors` for a plain module.
+
+    Args:
+        model: Any module; compiled or wrapped, it is the module inside that is written.
+        folder: Where to write; made if it is not there.
+        state_dict: The tensors to write in place of the model's own.
+    """
+    module = _unwrap(model)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    own = module.state_dict()
+    plain_names = {name.replace("_orig_mod.", "") for name in own}
+    state = {
+        strip_wrappers(name, plain_names): tensor
+        for name, tensor in (own if state_dict is None else state_dict).items()
+    }
+    if not callable(getattr(module, "save_pretrained", None)):
+        save_tensors(state, Path(folder, SAFE_WEIGHTS_NAME))
+    elif state_dict is None and plain_names == set(own):
+        module.save_pretrained(folder)
+    else:
+        module.save_pretrained(folder, state_dict=state)
+
+
+def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
+    """Copy a folder's weights into the model, from safetensors, `.bin`, shards of either, or adapter files.
+
+    Args:
+        model: The module to fill; its parameters stay the same objects, so optimizers and ties hold.
+        folder: A folder that `save_weights`, `save_pretrained` or the original Trainer wrote.
+    """
+    module, path = _unwrap(model), Path(folder)
+    if has_adapters(module):
+        result = load_adapters(module, path)
+        if result is not None:
+            return LoadResult(*result)
+    result = _load_state(module, path)
+    if result.missing_keys and result.unexpected_keys and hasattr(module, "from_pretrained"):
+        # some architectures are stored under other names and shapes than they run with; only they know how
+        return _load_converted(module, path)
+    return result
+
+
+def _unwrap(model: nn.Module) -> Any:
+    """The module inside compilation and data-parallel wrappers."""
+    while True:
+        if "_orig_mod" in model._modules:
+            model = model.get_submodule("_orig_mod")
+        elif isinstance(model, (DataParallel, DistributedDataParallel)):
+            model = model.module
+        else:
+            return model
+
+
+def _load_state(module: nn.Module, folder: Path) -> LoadResult:
+    """Fill the module file by file, so that no more than one shard is in memory."""
+    own = module.state_dict()
+    aliases = find_aliases(own)
+    loaded: set[str] = set()
+    missing, unexpected, num_files = list(own), [], 0
+    for path, state in read_shards(folder, (SAFE_WEIGHTS_NAME, WEIGHTS_NAME)):
+        named = to_names_of(own, state)
+        check_shapes(own, named, path)
+        result = module.load_state_dict(named, strict=False)
+        still_missing = set(result.missing_keys)
+        missing = [name for name in missing if name in still_missing]
+        unexpected += result.unexpected_keys
+        loaded |= {aliases.get(name, name) for name in named}
+        num_files += 1
+    if not num_files:
+        raise ValueError(_nothing_found(folder))
+    # a tied tensor is filled as soon as one of its names is
+    return LoadResult([name for name in missing if aliases.get(name, name) not in loaded], unexpected)
+
+
+def _nothing_found(folder: Path) -> str:
+    looked_for = f"{SAFE_WEIGHTS_NAME}, {WEIGHTS_NAME} or an index of their shards"
+    if list(folder.glob("adapter_model.*")):
+        return f"{folder} holds an adapter and no {looked_for}: wrap the model with PEFT before loading."
+    return f"{folder} holds no weights: looked for {looked_for}."
+
+
+def _load_converted(module: Any, folder: Path) -> LoadResult:
+    """Let the model's class read the folder, then copy what it read."""
+    stored, info = type(module).from_pretrained(folder, config=module.config, output_loading_info=True)
+    own = module.state_dict()
+    absent = set(info["missing_keys"])
+    state = to_names_of(
+        own, {name: tensor for name, tensor in stored.state_dict().items() if name not in absent}
+    )
+    check_shapes(own, state, folder)
+    module.load_state_dict(state, strict=False)
+    return LoadResult(sorted(absent), sorted(info["unexpected_keys"]))

@@ -1,0 +1,57 @@
+"""Data: the order of samples, loaders, column handling and collators."""
+
+from footplate.data.columns import (
+    ColumnFilter,
+    RemoveColumnsCollator,
+    can_drop_columns,
+    drop_unused_columns,
+    forward_parameters,
+    signature_columns,
+)
+from footplate.data.lengths import find_lengths
+from footplate.data.loaders import Loader, build_loader, has_length, num_examples, seed_worker
+from footplate.data.order import (
+    LengthGroupedOrder,
+    RandomOrder,
+    ReseededOrder,
+    SampleOrder,
+    SequentialOrder,
+    WeightedOrder,
+)
+from footplate.data.samplers import (
+    DistributedLengthGroupedSampler,
+    DistributedSamplerWithLoop,
+    IterableDatasetShard,
+    LengthGroupedSampler,
+    ShardSampler,
+    build_order,
+    get_length_grouped_indices,
+)
+
+__all__ = [
+    "ColumnFilter",
+    "DistributedLengthGroupedSampler",
+    "DistributedSamplerWithLoop",
+    "IterableDatasetShard",
+    "LengthGroupedOrder",
+    "LengthGroupedSampler",
+    "Loader",
+    "RandomOrder",
+    "RemoveColumnsCollator",
+    "ReseededOrder",
+    "SampleOrder",
+    "SequentialOrder",
+    "ShardSampler",
+    "WeightedOrder",
+    "build_loader",
+    "build_order",
+    "can_drop_columns",
+    "drop_unused_columns",
+    "find_lengths",
+    "forward_parameters",
+    "get_length_grouped_indices",
+    "has_length",
+    "num_examples",
+    "seed_worker",
+    "signature_columns",
+]

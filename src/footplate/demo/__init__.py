@@ -1,0 +1,1 @@
+"""A first run: a small reader learns to answer questions about people it has never met."""

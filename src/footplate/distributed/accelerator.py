@@ -1,0 +1,30 @@
+"""The `Accelerator` the arguments describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
+
+
+def build_accelerator(args: TrainingArguments) -> Any:
+    """An `accelerate.Accelerator`; footplate accumulates by itself, so it is told of single steps."""
+    from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
+
+    config = args.accelerator_config
+    loading = DataLoaderConfiguration(
+        split_batches=config.split_batches,
+        dispatch_batches=config.dispatch_batches,
+        even_batches=config.even_batches,
+        use_seedable_sampler=config.use_seedable_sampler,
+        non_blocking=config.non_blocking,
+        data_seed=args.data_seed,
+    )
+    return Accelerator(
+        cpu=args.device.type == "cpu",
+        mixed_precision=args.mixed_precision,
+        dataloader_config=loading,
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+    )

@@ -1,0 +1,150 @@
+"""Optimizers that project layers to a low rank: their groups, and their form that steps layer by layer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from footplate.outputs import ParallelMode
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
+
+logger = logging.getLogger(__name__)
+
+
+class LayerWiseDummyOptimizer(Optimizer):
+    """Stands in for the optimizers of the single parameters, which step by themselves in the backward pass.
+
+    Args:
+        optimizer_dict: The optimizer of each parameter.
+        lr: The rate that they begin with.
+    """
+
+    def __init__(self, optimizer_dict: dict[nn.Parameter, Optimizer], lr: float = 1e-3) -> None:
+        self.optimizer_dict = optimizer_dict
+        super().__init__([torch.zeros(1)], {"lr": lr})
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing: each gradient was cleared as soon as it was used."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Nothing: the backward pass has updated the parameters."""
+
+
+class LayerWiseDummyScheduler(LRScheduler):
+    """Shows the rate of the single parameters' schedules, which step by themselves in the backward pass.
+
+    Args:
+        optimizer: The stand-in whose optimizers to schedule.
+        make_schedule: Makes the schedule of one of them.
+    """
+
+    def __init__(
+        self, optimizer: LayerWiseDummyOptimizer, make_schedule: Callable[[Optimizer], LRScheduler]
+    ) -> None:
+        schedules = {parameter: make_schedule(inner) for parameter, inner in optimizer.optimizer_dict.items()}
+
+        def advance(parameter: nn.Parameter) -> None:
+            schedules[parameter].step()
+
+        # hooks run in the order they came: the optimizer's is older, so the rate moves after the update
+        for parameter in schedules:
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(advance)  # type: ignore[no-untyped-call]
+        self._moving = next(
+            (schedule for parameter, schedule in schedules.items() if parameter.requires_grad), None
+        )
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        """The rate that the next update of a parameter will use."""
+        return self._moving.get_last_lr()[:1] if self._moving else list(self.base_lrs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the schedule stands."""
+        return {key: value for key, value in super().state_dict().items() if key != "_moving"}
+
+
+def low_rank_groups(
+    args: TrainingArguments, model: nn.Module | None, projection: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Two groups: the linear weights in `optim_target_modules`, to be projected, and before them the rest."""
+    names = find_target_weights(args, model)
+    assert model is not None  # find_target_weights has refused that
+    targets = [parameter for name, parameter in model.named_parameters() if name in names]
+    others = [parameter for name, parameter in model.named_parameters() if name not in names]
+    return [{"params": others}, {"params": targets, **projection}]
+
+
+def find_target_weights(args: TrainingArguments, model: nn.Module | None) -> set[str]:
+    """The names of the linear weights that `optim_target_modules` asks for."""
+    optim, wanted = str(args.optim), args.optim_target_modules
+    if model is None:
+        raise ValueError(f"optim={optim!r} looks for layers in the model: pass the model as well.")
+    if not isinstance(wanted, (str, list)) or not wanted:
+        raise ValueError(
+            f"optim={optim!r} needs optim_target_modules: a list of names or patterns, one pattern, or "
+            f"'all-linear'. It got {wanted!r}."
+        )
+    names = set()
+    for name, module in model.named_modules():
+        is_named, is_exact = _is_target(name, wanted)
+        if isinstance(module, nn.Linear):
+            if is_named:
+                names.add(f"{name}.weight")
+        elif is_exact:
+            logger.warning(
+                f"optim_target_modules names {name!r}, which is no linear layer: {optim} leaves it as it is."
+            )
+    if not names:
+        raise ValueError(f"optim_target_modules={wanted!r} matches no linear layer of the model.")
+    return names
+
+
+def _is_target(name: str, wanted: str | list[str]) -> tuple[bool, bool]:
+    """Whether a module is asked for, and whether by its name instead of a pattern."""
+    if isinstance(wanted, str):
+        if wanted.replace("_", "-") == "all-linear":
+            return True, False
+        return re.fullmatch(wanted, name) is not None, wanted == name
+    if any(part in name for part in wanted):
+        return True, True
+    return any(re.fullmatch(pattern, name) for pattern in wanted), False
+
+
+def build_layerwise(
+    args: TrainingArguments,
+    groups: list[dict[str, Any]],
+    optimizer_class: type[Optimizer],
+    kwargs: dict[str, Any],
+) -> tuple[type[Optimizer], dict[str, Any]]:
+    """One optimizer for each parameter, which steps as soon as the gradient is there and then drops it."""
+    if args.gradient_accumulation_steps != 1:
+        raise ValueError(
+            f"optim={str(args.optim)!r} uses each gradient at once and cannot accumulate: set "
+            f"gradient_accumulation_steps=1 (it is {args.gradient_accumulation_steps})."
+        )
+    if getattr(args, "parallel_mode", None) == ParallelMode.DISTRIBUTED:
+        raise NotImplementedError(f"optim={str(args.optim)!r} works in a single process only.")
+
+    optimizers: dict[nn.Parameter, Optimizer] = {}
+    for group in groups:
+        for parameter in group["params"]:
+            optimizers[parameter] = optimizer_class([{**group, "params": [parameter]}], **kwargs)
+
+    def update(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in optimizers:
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(update)  # type: ignore[no-untyped-call]
+    return LayerWiseDummyOptimizer, {"optimizer_dict": optimizers, "lr": kwargs["lr"]}

@@ -1,0 +1,171 @@
+"""Where a run is and what it should do next: plain data, JSON in and out."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
+
+Exportable = TypeVar("Exportable", bound="ExportableState")
+
+
+class ExportableState:
+    """Something whose state is saved with each checkpoint and comes back on resume.
+
+    `state()` returns `{"args": constructor arguments, "attributes": what to set afterwards}`, all of it plain
+    values that JSON can hold.
+    """
+
+    def state(self) -> dict[str, Any]:
+        """What `from_state` needs to rebuild this object."""
+        raise NotImplementedError(
+            f"{type(self).__name__} is an ExportableState and must define state(), returning "
+            '{"args": {...}, "attributes": {...}}.'
+        )
+
+    @classmethod
+    def from_state(cls: type[Exportable], state: dict[str, Any]) -> Exportable:
+        """Build an object from what `state()` returned."""
+        instance = cls(**state.get("args", {}))
+        for name, value in state.get("attributes", {}).items():
+            setattr(instance, name, value)
+        return instance
+
+
+def export_states(exportables: Iterable[Any]) -> dict[str, Any]:
+    """The states of all `exportables` by class name; a list where a class occurs more than once."""
+    states: dict[str, list[dict[str, Any]]] = {}
+    for exportable in exportables:
+        # transformers' own ExportableState is welcome too, so ask for the method and not for the class
+        if not callable(getattr(exportable, "state", None)):
+            raise TypeError(
+                f"{exportable!r} has no state() method; derive it from ExportableState to save it."
+            )
+        states.setdefault(type(exportable).__name__, []).append(exportable.state())
+    return {name: found[0] if len(found) == 1 else found for name, found in states.items()}
+
+
+@dataclass
+class TrainerState:
+    """The part of a run that survives a restart, saved as `trainer_state.json`; a step is one update.
+
+    Args:
+        epoch: Epochs done, with the part of the current one as a fraction.
+        global_step: Updates done.
+        max_steps: Updates the run will make.
+        logging_steps: Updates between logs.
+        eval_steps: Updates between evaluations.
+        save_steps: Updates between checkpoints.
+        train_batch_size: Rows of a training micro-batch, as found by `auto_find_batch_size`.
+        num_train_epochs: Epochs the run will make.
+        num_input_tokens_seen: Tokens fed to the model, counted on request.
+        total_flos: Floating point operations done.
+        log_history: Every log so far, each with its step.
+        best_metric: Best value of `metric_for_best_model` so far.
+        best_global_step: The step that gave it.
+        best_model_checkpoint: The folder that holds that model.
+        is_local_process_zero: Whether this process leads on its machine.
+        is_world_process_zero: Whether this process leads the whole run.
+        is_hyper_param_search: Whether the run is one trial of a search.
+        trial_name: Name of that trial.
+        trial_params: Hyperparameters of that trial.
+        stateful_callbacks: States by class name, or the `ExportableState` objects to take them from.
+    """
+
+    epoch: float = 0
+    global_step: int = 0
+    max_steps: int = 0
+    logging_steps: int = 500
+    eval_steps: int = 500
+    save_steps: int = 500
+    train_batch_size: int | None = None
+    num_train_epochs: int = 0
+    num_input_tokens_seen: int = 0
+    total_flos: float = 0
+    log_history: list[dict[str, float]] = None  # type: ignore[assignment]  # None in a file means an empty list
+    best_metric: float | None = None
+    best_global_step: int | None = None
+    best_model_checkpoint: str | None = None
+    is_local_process_zero: bool = True
+    is_world_process_zero: bool = True
+    is_hyper_param_search: bool = False
+    trial_name: str | None = None
+    trial_params: dict[str, str | float | int | bool] | None = None
+    stateful_callbacks: dict[str, Any] = None  # type: ignore[assignment]  # a list of objects is accepted too
+
+    def __post_init__(self) -> None:
+        history: Any = self.log_history
+        callbacks: Any = self.stateful_callbacks
+        self.log_history = [] if history is None else history
+        self.stateful_callbacks = callbacks if isinstance(callbacks, dict) else export_states(callbacks or ())
+
+    def save_to_json(self, json_path: str | os.PathLike[str]) -> None:
+        """Write this state to `json_path`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        # the text is whole before the file is opened: a value JSON cannot hold leaves the old file alone
+        text = json.dumps(values, indent=2, sort_keys=True, default=_to_plain) + "\n"
+        Path(json_path).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load_from_json(cls, json_path: str | os.PathLike[str]) -> TrainerState:
+        """Read a state from `json_path`, leaving out what this version does not know."""
+        values = json.loads(Path(json_path).read_text(encoding="utf-8"))
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+    def compute_steps(self, args: TrainingArguments, max_steps: int) -> None:
+        """Take the logging, evaluation and save intervals from `args`; below 1 is a part of `max_steps`."""
+        for name in ("logging_steps", "eval_steps", "save_steps"):
+            interval = getattr(args, name)
+            if interval is not None:
+                setattr(self, name, math.ceil(max_steps * interval) if interval < 1 else interval)
+
+
+def _to_plain(value: Any) -> Any:
+    """Arrays, tensors and their scalars as numbers and lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(
+        f"trainer_state.json cannot hold {value!r} of type {type(value).__name__}; log plain numbers."
+    )
+
+
+@dataclass
+class TrainerControl(ExportableState):
+    """What the loop is asked to do next: callbacks set the flags, the handler clears them.
+
+    Args:
+        should_training_stop: End the run; cleared when training begins.
+        should_epoch_stop: End the epoch; cleared when an epoch begins.
+        should_save: Save a checkpoint; cleared when a step begins and after saving.
+        should_evaluate: Evaluate; cleared when a step begins and after evaluating.
+        should_log: Log; cleared when a step begins and after logging.
+    """
+
+    should_training_stop: bool = False
+    should_epoch_stop: bool = False
+    should_save: bool = False
+    should_evaluate: bool = False
+    should_log: bool = False
+
+    def _new_training(self) -> None:
+        self.should_training_stop = False
+
+    def _new_epoch(self) -> None:
+        self.should_epoch_stop = False
+
+    def _new_step(self) -> None:
+        self.should_save = False
+        self.should_evaluate = False
+        self.should_log = False
+
+    def state(self) -> dict[str, Any]:
+        """The flags as constructor arguments."""
+        return {"args": {field.name: getattr(self, field.name) for field in fields(self)}, "attributes": {}}

@@ -1,0 +1,1560 @@
+"""`Trainer`: a run, an update, a step, an evaluation, each on its own screen."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from footplate import comm
+from footplate.arguments import TrainingArguments
+from footplate.callbacks import CallbackHandler, DefaultFlowCallback, TrainerCallback, default_progress_callback
+from footplate.checkpoint import arguments as argument_files
+from footplate.checkpoint import optimizer as optimizer_files
+from footplate.checkpoint import rng as rng_files
+from footplate.checkpoint import rotation, weights
+from footplate.data import columns, loaders, samplers
+from footplate.data.collators import DataCollatorWithPadding, default_data_collator
+from footplate.distributed.accelerator import build_accelerator
+from footplate.distributed.strategy import build_strategy
+from footplate.evaluation import metrics as metric_tools
+from footplate.evaluation.collector import Collector
+from footplate.evaluation.memory import TrainerMemoryTracker
+from footplate.optim import groups, schedules
+from footplate.optim.names import find_optimizer
+from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+from footplate.state import ExportableState, TrainerControl, TrainerState
+from footplate.training import batches, checks, patches, traits
+from footplate.training import loss as losses
+from footplate.training.meter import Meter, Records
+from footplate.training.plan import TrainingPlan, plan_training
+from footplate.training.retry import MicroBatches
+from footplate.training.seed import preserved_generators, seed_run
+
+logger = logging.getLogger(__name__)
+
+TRAINER_STATE_NAME = "trainer_state.json"
+CHECKPOINT_PREFIX = "checkpoint"
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_OBEY_NAMES = tuple("tr_loss grad_norm model trial epoch ignore_keys_for_eval start_time learning_rate".split())
+
+
+class Trainer:
+    """Trains, evaluates and predicts with any `torch.nn.Module`.
+
+    Args:
+        model: The model to train. Give this or `model_init`.
+        args: How to train; without it, the defaults with `output_dir="tmp_trainer"`.
+        data_collator: Makes a batch of a list of samples. Default: pads where `processing_class` is a tokenizer,
+            else stacks.
+        train_dataset: Map-style or iterable; samples are dicts, tuples or tensors.
+        eval_dataset: One dataset, or several by name.
+        processing_class: Tokenizer, processor or the like; saved with the model.
+        model_init: Makes the model anew at each `train()`.
+        compute_loss_func: `(outputs, labels, num_items_in_batch)` to loss, instead of the model's own.
+        compute_metrics: `EvalPrediction` to a dict of numbers.
+        callbacks: Classes or instances of `TrainerCallback`.
+        optimizers: An optimizer and a schedule of your own; either may be None.
+        optimizer_cls_and_kwargs: An optimizer class and its arguments, instead of `args.optim`.
+        preprocess_logits_for_metrics: `(logits, labels)` to what is kept for `compute_metrics`.
+        tokenizer: The 4.x name of `processing_class`.
+
+    `model` is always the model itself, `model_wrapped` the outermost wrapper, which the loop calls.
+    """
+
+    loss_is_scaled_for_ga: bool | None = None  # for an own compute_loss: is its loss already over the whole update?
+
+    # What subclasses of earlier years ask for: engines that are not in use here.
+    use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
+    is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
+    deepspeed = sharded_ddp = fsdp = scaler = None
+
+    # ---- construct ----
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        args: TrainingArguments | None = None,
+        data_collator: Callable[[list[Any]], Any] | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        model_init: Callable[..., nn.Module] | None = None,
+        compute_loss_func: Callable[..., torch.Tensor] | None = None,
+        compute_metrics: Callable[..., dict[str, Any]] | None = None,
+        callbacks: list[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
+        preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
+        *,
+        tokenizer: Any = None,
+    ) -> None:
+        self.args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
+        seed_run(self.args.seed, self.args.full_determinism)  # before model_init draws weights
+        self._memory_tracker = TrainerMemoryTracker(self.args.skip_memory_metrics)
+        self._memory_tracker.start()
+
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
+        self.processing_class = processing_class if processing_class is not None else tokenizer
+        self.model_init, self.compute_loss_func = model_init, compute_loss_func
+        self.compute_metrics, self.preprocess_logits_for_metrics = compute_metrics, preprocess_logits_for_metrics
+        self.optimizer, self.lr_scheduler = optimizers
+        self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
+        self.neftune_noise_alpha = self.args.neftune_noise_alpha
+        self._has_own_collator = data_collator is not None
+        self.data_collator = data_collator if data_collator is not None else self._default_collator()
+        self._check_inputs(model)
+
+        self._accelerator: Any = None
+        if type(self).create_accelerator_and_postprocess is not Trainer.create_accelerator_and_postprocess:
+            self.create_accelerator_and_postprocess()
+        self._strategy = build_strategy(self.args.mixed_precision, self.args.world_size, lambda: self.accelerator)
+        self._set_model(model if model is not None else self.call_model_init())
+        self._read_traits()
+
+        self.control = TrainerControl()
+        self.callback_handler = self._build_callback_handler(callbacks or [])
+        self.state = self._new_state()
+        self._reset_run()
+        if self.args.should_save:
+            os.makedirs(self.args.output_dir, exist_ok=True)
+        self._event("on_init_end")
+        self._memory_tracker.stop_and_update_metrics()
+
+    def _check_inputs(self, model: nn.Module | None) -> None:
+        """Refuse what cannot work, before anything is built."""
+        checks.check_model_source(model, self.model_init)
+        checks.check_optimizer_sources(
+            (self.optimizer, self.lr_scheduler), self.optimizer_cls_and_kwargs, self.model_init
+        )
+        checks.check_collator(self.data_collator)
+        checks.check_eval_dataset(self.args, self.eval_dataset)
+        checks.check_train_length(self.args, self.train_dataset, loaders.has_length(self.train_dataset))
+        checks.check_batch_metrics(self.args, self.compute_metrics)
+        checks.check_train_metrics(self.args, self.compute_metrics)
+        checks.check_not_yet_supported(self.args)
+
+    def _default_collator(self) -> Callable[[list[Any]], Any]:
+        """Padding where the processing class can pad, else stacking."""
+        if hasattr(self.processing_class, "pad") and hasattr(self.processing_class, "model_input_names"):
+            return DataCollatorWithPadding(self.processing_class)
+        return default_data_collator
+
+    @property
+    def accelerator(self) -> Any:
+        """The `Accelerator`, made when it is first asked for: plain training does without."""
+        if self._accelerator is None:
+            self.create_accelerator_and_postprocess()
+        return self._accelerator
+
+    @accelerator.setter
+    def accelerator(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Set `self.accelerator`."""
+        self.accelerator = build_accelerator(self.args)
+
+    def call_model_init(self, trial: Any = None) -> nn.Module:
+        """A new model from `model_init`, which may take the trial."""
+        assert self.model_init is not None
+        model = self.model_init(trial) if traits.takes_positional(self.model_init, 1) else self.model_init()
+        if model is None:
+            raise RuntimeError("`model_init` returned None. Let it return the model.")
+        return model
+
+    def _set_model(self, model: nn.Module) -> None:
+        """Take over a model: check it, put it on the device."""
+        checks.check_is_module(model)
+        self.place_model_on_device = self.args.place_model_on_device is not False
+        if self.place_model_on_device:
+            self._move_model_to_device(model, self.args.device)
+        self.model = self.model_wrapped = model
+        if getattr(model, "config", None) is not None:
+            model.config.use_cache = self.args.use_cache
+
+    def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
+        """Move weights and buffers; a model that manages its own placement stays where it is."""
+        if getattr(model, "hf_device_map", None) is None and getattr(model, "quantization_method", None) is None:
+            model.to(device)
+
+    def _read_traits(self) -> None:
+        """Learn from signatures what the model takes and gives; subclasses may overwrite any of these."""
+        self.model_accepts_loss_kwargs = traits.accepts_loss_kwargs(self.model)
+        given = self.args.label_names
+        self.label_names: list[str] = given if given is not None else traits.find_label_names(self.model)
+        self.can_return_loss = traits.can_return_loss(self.model)
+        self._loss_shifts_labels = traits.loss_shifts_labels(self.model)
+        self._signature_columns: list[str] | None = None
+        smoothing = self.args.label_smoothing_factor
+        self.label_smoother = losses.LabelSmoother(epsilon=smoothing) if smoothing else None
+        # kept for collator, loss, metrics and callbacks, but not for a forward that does not name them
+        held_back = {*(self.args.keep_columns or ()), "num_items"}
+        self._held_back = held_back.difference(traits.forward_names(self.model))
+
+    def _build_callback_handler(self, callbacks: list[Any]) -> CallbackHandler:
+        """The flow first, the user's callbacks next, progress last."""
+        handler = CallbackHandler(
+            [DefaultFlowCallback, *callbacks],
+            self.model,
+            self.processing_class,
+            self.optimizer,
+            self.lr_scheduler,
+        )
+        handler.extras["trainer"] = self
+        handler.add_callback(default_progress_callback(bool(self.args.disable_tqdm)))
+        return handler
+
+    def _new_state(self) -> TrainerState:
+        return TrainerState(
+            is_local_process_zero=self.is_local_process_zero(),
+            is_world_process_zero=self.is_world_process_zero(),
+            stateful_callbacks=self._stateful(),
+        )
+
+    def _stateful(self) -> list[ExportableState]:
+        """Whatever has a state that belongs into a checkpoint."""
+        candidates = [*self.callback_handler.callbacks, self.control]
+        return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
+
+    def _reset_run(self) -> None:
+        """Start values of what a run counts."""
+        self.is_in_train = False
+        self.hp_name = self.hp_search_backend = None
+        self.hub_model_id = None
+        self.current_flos: float = 0.0
+        self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
+        self._train_batch_size = self.args.train_batch_size
+        self._created_lr_scheduler = False
+        self._parameters: list[nn.Parameter] = []
+        self._meter = Meter(self.args.device)
+        self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
+        self._record_factor: Any = 1.0
+        self._eval_records: Records | None = None  # where record() goes during an evaluation
+        self._train_window: deque[tuple[Any, Any]] = deque(maxlen=max(self.args.train_metrics, 1))
+        self._eval_dataloaders: dict[str, Any] = {}
+        self._is_in_round = False  # between the first and the last of several evaluation sets
+        self._eval_weight = 0.0  # rows or items of the last evaluation, to join the losses of several sets
+
+    # ---- data ----
+
+    def get_train_dataloader(self) -> Any:
+        """The loader of the training data. An override may return any iterable of batches."""
+        if self.train_dataset is None:
+            raise ValueError("train() needs data. Pass `train_dataset` to Trainer.")
+        return self._get_dataloader(
+            self.train_dataset, "training", self._train_batch_size, self._get_train_sampler, is_training=True
+        )
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """The loader of an evaluation set: a dataset, the name of one of several, or None for the one given."""
+        if eval_dataset is None and self.eval_dataset is None:
+            raise ValueError("evaluate() needs data. Pass `eval_dataset` to it or to Trainer.")
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
+        if self.args.dataloader_persistent_workers and key in self._eval_dataloaders:
+            return self._eval_dataloaders[key]  # new workers for every evaluation would pile up
+        if isinstance(eval_dataset, str):
+            dataset = self.eval_dataset[eval_dataset]
+        else:
+            dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
+        loader = self._get_dataloader(dataset, "evaluation", self.args.eval_batch_size, self._get_eval_sampler)
+        if self.args.dataloader_persistent_workers and (dataset is self.eval_dataset or key != "eval"):
+            self._eval_dataloaders[key] = loader
+        return loader
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """The loader of a test set."""
+        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, self._get_eval_sampler)
+
+    def _get_dataloader(
+        self,
+        dataset: Any,
+        description: str,
+        batch_size: int,
+        sampler_fn: Callable[..., Any],
+        is_training: bool = False,
+    ) -> Any:
+        """A loader without the columns nobody asked for."""
+        collate = self.data_collator
+        if columns.can_drop_columns(dataset):
+            dataset = self._remove_unused_columns(dataset, description)
+        else:
+            collate = self._get_collator_with_removed_columns(collate, description)
+        is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
+        sampler = traits.call_positional(sampler_fn, dataset) if is_map_style else None
+        return loaders.build_loader(
+            dataset, self.args, batch_size=batch_size, collate=collate, sampler=sampler, is_training=is_training
+        )
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """The order of training samples, or None for data without length."""
+        dataset = train_dataset if train_dataset is not None else self.train_dataset
+        if dataset is None or not loaders.has_length(dataset):
+            return None
+        return samplers.build_order(
+            self.args.train_sampling_strategy,
+            dataset,
+            self.args,
+            batch_size=self._train_batch_size,
+            model_input_name=next(iter(getattr(self.processing_class, "model_input_names", ())), None),
+            weights=samplers.read_weights(self.args.sample_weights, self.train_dataset),
+        )
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """The order of evaluation samples: as they stand."""
+        if eval_dataset is None or not loaders.has_length(eval_dataset):
+            return None
+        return samplers.build_order("sequential", eval_dataset, self.args, batch_size=self.args.eval_batch_size)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Set `self._signature_columns`: the names that are not dropped. Override to keep others."""
+        if self._signature_columns is None:
+            self._signature_columns = columns.signature_columns(self.model, self.label_names)
+
+    def _kept_columns(self) -> list[str]:
+        self._set_signature_columns_if_needed()
+        return [*(self._signature_columns or ()), *(self.args.keep_columns or ())]
+
+    def _column_notice(self, description: str | None) -> dict[str, Any]:
+        """How a dropped column is reported: louder where a part of the user's own may have wanted it."""
+        is_own = self._has_own_collator or self.compute_loss_func is not None
+        return {"description": description, "model_name": type(self.model).__name__, "custom": is_own}
+
+    def _remove_unused_columns(self, dataset: Any, description: str | None = None) -> Any:
+        """A dataset of columns without those that nothing names."""
+        if not self.args.remove_unused_columns:
+            return dataset
+        return columns.drop_unused_columns(dataset, self._kept_columns(), **self._column_notice(description))
+
+    def _get_collator_with_removed_columns(
+        self, data_collator: Callable[[list[Any]], Any], description: str | None = None
+    ) -> Callable[[list[Any]], Any]:
+        """A collator that first drops from each sample what nothing names."""
+        if not self.args.remove_unused_columns:
+            return data_collator
+        return columns.ColumnFilter(data_collator, self._kept_columns(), **self._column_notice(description))
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Samples a loader gives in one pass, as well as can be known."""
+        return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device | None = None
+    ) -> tuple[list[Any], Any]:
+        """The next micro-batches of one update, fewer at the end, and how many items they hold together."""
+        micro_batches = list(islice(epoch_iterator, num_batches))
+        return micro_batches, self._get_num_items_in_batch(micro_batches, device or self.args.device)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
+        """Items the loss of these batches is divided by, or None where each batch averages by itself."""
+        if self._weighs_items:
+            return sum(self._count_items(batch) for batch in batch_samples)
+        if self.model_accepts_loss_kwargs or self.compute_loss_func is not None:
+            return losses.count_labels(batch_samples, self._loss_shifts_labels, device)
+        return None
+
+    def _count_items(self, batch: Any) -> Any:
+        num_rows = comm.find_batch_size(batch)
+        return losses.count_items(batch, self.label_names, self._loss_shifts_labels, num_rows)
+
+    def _prepare_input(self, data: Any) -> Any:
+        """A batch, or a part of one, on the device."""
+        return comm.move_to_device(data, self.args.device)
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """A batch as the model takes it. An override must return a batch that may be changed."""
+        inputs = self._prepare_input(inputs)
+        if isinstance(inputs, Mapping) and not inputs:
+            raise ValueError(
+                f"A batch came out empty: no column of the data is among what {type(self.model).__name__}.forward "
+                f"takes ({self._signature_columns}). Rename the columns, or set remove_unused_columns=False."
+            )
+        return inputs
+
+    # ---- optimizer ----
+
+    def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
+        """Set `self.optimizer` and `self.lr_scheduler`."""
+        self.create_optimizer()
+        self.create_scheduler(num_training_steps=num_training_steps, optimizer=self.optimizer)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """Set and return `self.optimizer`. Override to bring an optimizer of your own."""
+        if self.optimizer is None:
+            model = model if model is not None else self.model
+            optimizer_class, options = self.optimizer_cls_and_kwargs or traits.call_positional(
+                self.get_optimizer_cls_and_kwargs, self.args, model
+            )
+            self.optimizer = groups.build_optimizer(
+                optimizer_class, options, model, self.args, self.get_decay_parameter_names(model)
+            )
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """Set and return `self.lr_scheduler`. Override to bring a schedule of your own."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = schedules.build_schedule(self.args, optimizer or self.optimizer, num_training_steps)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    @staticmethod
+    def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: nn.Module | None = None) -> tuple[Any, Any]:
+        """The optimizer class that `args.optim` names, and its arguments."""
+        return find_optimizer(args, model)
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Names of the parameters that weight decay applies to: neither biases nor norms."""
+        return groups.decay_parameter_names(model)
+
+    def _get_learning_rate(self) -> float:
+        """The rate of the first parameter group."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def get_learning_rates(self) -> list[float]:
+        """The rate of every parameter group."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_optimizer_group(self, param: Any = None) -> Any:
+        """The parameter group that holds `param`, or all of them."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        if param is None:
+            return [group["params"] for group in self.optimizer.param_groups]
+        return next(
+            (group for group in self.optimizer.param_groups if any(param is other for other in group["params"])), None
+        )
+
+    def get_num_trainable_parameters(self) -> int:
+        """How many numbers training changes."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    # ---- train ----
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        **kwargs: Any,
+    ) -> TrainOutput:
+        """Train, from the start or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: A checkpoint's folder, or True for the last one in `args.output_dir`.
+            trial: The trial of a hyperparameter search.
+            ignore_keys_for_eval: Keys of the model's outputs to leave out of evaluation.
+        """
+        checkpoint = self._find_checkpoint(kwargs.pop("model_path", None) or resume_from_checkpoint)
+        if kwargs:
+            raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
+        self._memory_tracker.start()
+        self.is_in_train = True
+        try:
+            self._prepare_model_for_run(trial, checkpoint)
+            with patches.embedding_noise(self.model, self.neftune_noise_alpha):
+                result: TrainOutput = traits.call_with_declared(
+                    self._inner_training_loop,
+                    batch_size=self._train_batch_size,
+                    args=self.args,
+                    resume_from_checkpoint=checkpoint,
+                    trial=trial,
+                    ignore_keys_for_eval=ignore_keys_for_eval,
+                )
+        finally:
+            self.is_in_train = False
+            self._release_step_data()
+        return result
+
+    def _inner_training_loop(
+        self,
+        batch_size: int | None = None,
+        args: TrainingArguments | None = None,
+        resume_from_checkpoint: str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """A whole run: prepare, epochs, results."""
+        loader = self.get_train_dataloader()
+        plan = self._plan_run(loader, resume_from_checkpoint)
+        model = self._prepare_for_training(plan, loader, resume_from_checkpoint)
+        self._check_best_metric(ignore_keys_for_eval)
+        self._describe_run(plan)
+
+        self._event("on_train_begin")
+        if self.args.eval_on_start:
+            self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+        if plan.first_step < plan.max_steps:
+            for epoch in range(plan.first_epoch, plan.num_epochs):
+                self._event("on_epoch_begin")
+                self._run_epoch(model, loader, epoch, plan, trial, ignore_keys_for_eval, resume_from_checkpoint)
+                if self.control.should_training_stop:
+                    break
+        return self._finish_training(plan, trial)
+
+    def _run_epoch(
+        self,
+        model: nn.Module,
+        loader: Any,
+        epoch: int,
+        plan: TrainingPlan,
+        trial: Any,
+        ignore_keys: list[str] | None,
+        checkpoint: str | None,
+    ) -> None:
+        """One pass over the loader. Each turn is one update: accumulate, clip, step, report."""
+        updates_done = plan.first_update if epoch == plan.first_epoch else 0
+        batches_done = updates_done * plan.accumulation
+        epoch_iterator = self._start_epoch(loader, epoch, plan, checkpoint)
+        grad_norm = learning_rate = None
+        obey = traits.declared_caller(self._maybe_log_save_evaluate, _OBEY_NAMES)
+
+        def report() -> None:
+            obey(
+                tr_loss=self._meter.loss,
+                grad_norm=grad_norm,
+                model=model,
+                trial=trial,
+                epoch=epoch,
+                ignore_keys_for_eval=ignore_keys,
+                start_time=plan.start_time,
+                learning_rate=learning_rate,
+            )
+
+        for size in plan.update_sizes(updates_done):
+            micro_batches, num_items = traits.call_positional(
+                self.get_batch_samples, epoch_iterator, size, self.args.device
+            )
+            if not micro_batches:  # the stream ended sooner than its length promised
+                break
+            if self.state.global_step == plan.first_step:
+                self._describe_weighting(micro_batches[0], plan)
+            self._event("on_step_begin")
+            if not self._accumulate(model, micro_batches, num_items):
+                break  # a callback ended the run in the middle of an update
+            grad_norm = self._clip_grad_norm(model)
+            self._event("on_pre_optimizer_step")
+            accepted = self._accepts_update(grad_norm)
+            if accepted:
+                self.optimizer.step()
+            self._event("on_optimizer_step")
+            learning_rate = self._get_learning_rate()  # the rate this update used, before the schedule moves on
+            if accepted:
+                self._advance_schedule()
+            self._zero_grad()
+
+            batches_done += len(micro_batches)
+            self.state.global_step += 1
+            self.state.epoch = plan.epoch_at(epoch, batches_done)
+            self._event("on_step_end")
+            self._release_step_data()
+            report()
+            if self.control.should_epoch_stop or self.control.should_training_stop:
+                break
+
+        if batches_done == 0:
+            self._stop_without_data()
+        self._event("on_epoch_end")
+        report()
+
+    def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
+        """Add up the gradients of one update; False where a callback asked to stop half-way."""
+        micro_batches = self._micro_batches.cut(loaded)
+        self._meter.begin_update(may_undo=self._may_undo)
+        while True:
+            try:
+                return self._accumulate_once(model, micro_batches, num_items)
+            except (RuntimeError, MemoryError) as error:
+                micro_batches = self._micro_batches.recover(error, micro_batches, self._parameters)
+                self._meter.undo_update()
+
+    def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
+        self.current_gradient_accumulation_steps = len(micro_batches)
+        step = self.training_step
+        extra = (num_items,) if traits.takes_positional(step, 3) else ()
+        for inputs, is_last in batches.mark_last(micro_batches):
+            with self._strategy.accumulate(model, sync=is_last):
+                result = step(model, inputs, *extra)
+            self._meter.add(result[0] if isinstance(result, tuple) else result)
+            self._count_work(inputs)
+            if not is_last:
+                self._event("on_substep_end")
+                if self.control.should_epoch_stop or self.control.should_training_stop:
+                    return False
+        return True
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Forward and backward of one micro-batch. An override returns the detached loss it went backward from."""
+        if not model.training:  # an evaluation came between
+            self._enter_train_mode(model)
+        inputs = self._prepare_inputs(inputs)
+        items_share = self._count_items(inputs) / num_items_in_batch if self._weighs_items else None
+        self._record_factor = self._share_of_update(items_share, num_items_in_batch)
+        wants_outputs = self._wants_outputs
+        seen = dict(inputs) if wants_outputs and isinstance(inputs, Mapping) else inputs
+        with self.compute_loss_context_manager():
+            loss, outputs = self._call_compute_loss(
+                model, inputs, wants_outputs, None if self._weighs_items else num_items_in_batch
+            )
+        if wants_outputs:
+            self._keep_step_data(seen, outputs, loss)
+        if self._empties_cache():
+            torch.cuda.empty_cache()
+        if items_share is not None:
+            loss = loss * items_share
+        elif self._record_factor != 1.0:
+            loss = loss / self.current_gradient_accumulation_steps
+        self._strategy.backward(loss, **self._backward_options())
+        return loss.detach()
+
+    def _call_compute_loss(
+        self, model: nn.Module, inputs: Any, wants_outputs: bool, num_items: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """Loss and outputs from `compute_loss`, whichever parameters it takes and whatever it returns."""
+        options: dict[str, Any] = {}
+        if wants_outputs and traits.declares(self.compute_loss, "return_outputs"):
+            options["return_outputs"] = True
+        if num_items is not None and traits.declares(self.compute_loss, "num_items_in_batch"):
+            options["num_items_in_batch"] = num_items
+        result = self.compute_loss(model, inputs, **options)
+        return result if isinstance(result, tuple) else (result, None)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """The loss of one micro-batch, with the model's outputs if asked for. Override for a loss of your own."""
+        labels = None
+        smooths = self.label_smoother is not None and "labels" in inputs
+        if smooths or self.compute_loss_func is not None:
+            inputs, labels = batches.take_labels(inputs, self.label_names)
+        forward_inputs = batches.without(inputs, self._held_back)
+        if self.model_accepts_loss_kwargs and num_items_in_batch is not None:
+            forward_inputs = {**forward_inputs, "num_items_in_batch": num_items_in_batch}
+        outputs = batches.call_forward(model, forward_inputs)
+        loss: torch.Tensor | None
+        if self.compute_loss_func is not None:
+            options = {"num_items_in_batch": num_items_in_batch}
+            if not traits.declares(self.compute_loss_func, "num_items_in_batch"):
+                options = {}
+            loss = self.compute_loss_func(outputs, labels, **options)
+        elif labels is not None and self.label_smoother is not None:
+            shifts = traits.is_causal_lm(self.model)
+            loss = self.label_smoother(outputs, labels, shift_labels=shifts, num_items_in_batch=num_items_in_batch)
+        else:
+            loss = losses.read_loss(outputs)
+        if loss is None:
+            self._raise_missing_loss(inputs, outputs)
+        return (loss, outputs) if return_outputs else loss
+
+    def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
+        """The context `compute_loss` runs in."""
+        return self.autocast_smart_context_manager()
+
+    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
+        """No further autocast: where mixed precision is on, the model's forward has it inside."""
+        return _NOTHING
+
+    def _maybe_log_save_evaluate(
+        self,
+        tr_loss: torch.Tensor,
+        grad_norm: Any,
+        model: nn.Module,
+        trial: Any,
+        epoch: float,
+        ignore_keys_for_eval: list[str] | None,
+        start_time: float,
+        learning_rate: float | None = None,
+    ) -> None:
+        """Do what the control asks for: log, evaluate, save."""
+        if self.control.should_log and self.state.global_step > self._globalstep_last_logged:
+            logs = self._meter.drain(self.state.global_step)  # host sync
+            if grad_norm is not None:
+                logs["grad_norm"] = float(grad_norm)
+            logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
+            logs.update(groups.named_rates(self.optimizer))
+            logs.update(self._train_metrics())
+            self.store_flos()
+            traits.call_with_declared(self.log, logs=logs, start_time=start_time)
+
+        if self.control.should_evaluate:
+            metrics = self._evaluate(trial, ignore_keys_for_eval)
+            is_best = self._determine_best_metric(metrics, trial)
+            if self.args.save_strategy == "best":
+                self.control.should_save = is_best
+            elif is_best and self.args.load_best_model_at_end:
+                self.control.should_save = True  # saved when measured, whatever the schedule of saves
+
+        if self.control.should_save:
+            traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=None)
+            self._event("on_save")
+
+    def record(self, name: str, value: torch.Tensor | float) -> None:
+        """Log an extra scalar with the next log, averaged as the loss is; in an evaluation, with its metrics.
+
+        Args:
+            name: The key in the log.
+            value: A number or a scalar tensor, which is not read before the log is.
+        """
+        if self._eval_records is not None:
+            self._eval_records.add(name, value, 1.0, object())
+        else:
+            self._meter.records.add(name, value, self._record_factor, self.state.global_step)
+
+    def store_flos(self) -> None:
+        """Move the floating-point operations counted since the last call into the state."""
+        self.state.total_flos += self.current_flos
+        self.current_flos = 0.0
+
+    def floating_point_ops(self, inputs: Any) -> float:
+        """Operations of forward and backward on a batch, if the model can count its parameters; else 0."""
+        name = getattr(self.model, "main_input_name", "input_ids")
+        if self._num_flos_parameters == 0 or not isinstance(inputs, Mapping) or name not in inputs:
+            return 0
+        return float(6 * inputs[name].numel() * self._num_flos_parameters)
+
+    # ---- train: what the loop above names ----
+
+    @property
+    def _weighs_items(self) -> bool:
+        return self.args.loss_weighting == "items"
+
+    @property
+    def _may_undo(self) -> bool:
+        return self._micro_batches.enabled or self.args.on_nonfinite != "warn"
+
+    @property
+    def _globalstep_last_logged(self) -> int:
+        return self._meter.last_logged_step
+
+    @_globalstep_last_logged.setter
+    def _globalstep_last_logged(self, step: int) -> None:
+        self._meter.last_logged_step = step
+
+    @property
+    def _total_loss_scalar(self) -> float:
+        return self._meter.total_loss
+
+    @_total_loss_scalar.setter
+    def _total_loss_scalar(self, total: float) -> None:
+        self._meter.total_loss = total
+
+    def _find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | None:
+        """The folder to resume from, if any."""
+        if not resume_from_checkpoint:
+            return None
+        if resume_from_checkpoint is not True:
+            return str(resume_from_checkpoint)
+        found = rotation.find_last_checkpoint(self.args.output_dir)
+        if found is None:
+            raise ValueError(
+                f"resume_from_checkpoint=True, and there is no checkpoint in {self.args.output_dir!r}. Check "
+                "output_dir, or start without resume_from_checkpoint."
+            )
+        return found
+
+    def _prepare_model_for_run(self, trial: Any, checkpoint: str | None) -> None:
+        """The model as this run starts with it."""
+        if trial is not None:
+            self._hp_search_setup(trial)
+        if self.model_init is not None:
+            seed_run(self.args.seed, self.args.full_determinism)
+            self._set_model(self.call_model_init(trial))
+            self.optimizer = self.lr_scheduler = None
+        checks.check_is_trainable(self.model)
+        patches.apply_fused_kernels(self.model, self.args)
+        patches.enable_recompute(self.model, self.args)
+        patches.align_special_tokens(self.model, self.processing_class)
+        if checkpoint is not None:
+            self._load_from_checkpoint(checkpoint)
+
+    def _plan_run(self, loader: Any, checkpoint: str | None) -> TrainingPlan:
+        """Count the updates to make, and set the state to where they start."""
+        file = Path(checkpoint, TRAINER_STATE_NAME) if checkpoint is not None else None
+        saved = TrainerState.load_from_json(str(file)) if file is not None and file.is_file() else None
+        num_batches = len(loader) if loaders.has_length(loader) else None
+        plan = plan_training(
+            self.args,
+            num_batches,
+            self.num_examples(loader) if num_batches else None,
+            self._train_batch_size,
+            first_step=saved.global_step if saved is not None else 0,
+        )
+        self.state = saved if saved is not None else self._new_state()
+        self.state.compute_steps(self.args, plan.max_steps)
+        self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
+        self.state.train_batch_size = self._train_batch_size
+        self.state.is_local_process_zero = self.is_local_process_zero()
+        self.state.is_world_process_zero = self.is_world_process_zero()
+        if saved is not None:
+            self._load_callback_state()
+        return plan
+
+    def _prepare_for_training(self, plan: TrainingPlan, loader: Any, checkpoint: str | None) -> nn.Module:
+        """Optimizer, schedule, wrapped model and sums of this run, in their saved state where it resumes."""
+        if self._created_lr_scheduler:
+            self.lr_scheduler, self._created_lr_scheduler = None, False  # its end depends on the run
+        self.model_wrapped = model = self._wrap_model(self.model)
+        self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
+        self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
+        if checkpoint is not None:
+            self._load_optimizer_and_scheduler(checkpoint)
+        self._meter = Meter(self.args.device, plan.first_step)
+        self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
+        self._parameters = list(model.parameters())
+        self._num_flos_parameters = traits.count_flos_parameters(self.model)
+        self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
+        self._zero_grad()
+        self._enter_train_mode(model)
+        handler = self.callback_handler
+        handler.model, handler.optimizer, handler.lr_scheduler = self.model, self.optimizer, self.lr_scheduler
+        handler.train_dataloader = loader
+        return model
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
+        """The model as the loop calls it: in its precision, and compiled where that is asked for."""
+        model = self._strategy.prepare_model(model)
+        if self.args.torch_compile and training:
+            return torch.compile(  # type: ignore[return-value]
+                model, backend=self.args.torch_compile_backend or "inductor", mode=self.args.torch_compile_mode
+            )
+        return model
+
+    def _enter_train_mode(self, model: nn.Module) -> None:
+        """Dropout and the like on; some optimizers keep other weights for training than for evaluation."""
+        model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()
+
+    def _start_epoch(self, loader: Any, epoch: int, plan: TrainingPlan, checkpoint: str | None) -> Iterator[Any]:
+        """The batches of an epoch, from where a resumed run left it."""
+        if hasattr(loader, "set_epoch"):
+            loader.set_epoch(epoch)
+        if checkpoint is None or epoch != plan.first_epoch:
+            return iter(loader)
+        if plan.first_update == 0 or self.args.ignore_data_skip:
+            self._load_rng_state(checkpoint)
+            return iter(loader)
+        iterator = loaders.start_at(loader, plan.first_sample, plan.first_update * plan.accumulation)
+        self._load_rng_state(checkpoint)  # after iter(): that drew from the generators in the first run too
+        return iterator
+
+    def _describe_run(self, plan: TrainingPlan) -> None:
+        logger.info(
+            "Training %s: %d updates of %d samples, %d samples per epoch, %d trainable parameters.",
+            type(self.model).__name__,
+            plan.max_steps - plan.first_step,
+            plan.total_batch_size,
+            plan.num_examples,
+            self.get_num_trainable_parameters(),
+        )
+
+    def _describe_weighting(self, batch: Any, plan: TrainingPlan) -> None:
+        """Say it where the default makes a result depend on how batches are cut."""
+        if self._weighs_items:
+            return
+        by_items = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        notice = losses.describe_weighting(
+            is_split=plan.accumulation > 1 and not by_items,
+            has_item_labels=losses.has_item_labels(batch, self.label_names),
+            evaluates=self.eval_dataset is not None,
+        )
+        if notice is not None:
+            logger.warning(notice)
+
+    def _stop_without_data(self) -> None:
+        logger.warning(
+            "An epoch gave no batch, so training stops at update %d of %d. A stream that ran dry, or max_steps beyond "
+            "what it holds, does that.",
+            self.state.global_step,
+            self.state.max_steps,
+        )
+        self.control.should_training_stop = True
+
+    def _share_of_update(self, items_share: Any, num_items: Any) -> Any:
+        """What the loss of a micro-batch is multiplied by, to be its share of the update's."""
+        if items_share is not None:
+            return items_share
+        is_scaled = self.loss_is_scaled_for_ga
+        if is_scaled is None:
+            by_model = self.model_accepts_loss_kwargs and num_items is not None
+            is_scaled = by_model or self.compute_loss_func is not None
+        return 1.0 if is_scaled else 1.0 / self.current_gradient_accumulation_steps
+
+    @property
+    def _wants_outputs(self) -> bool:
+        return self.args.train_metrics > 0 or self.callback_handler.wants_step_data
+
+    def _keep_step_data(self, inputs: Any, outputs: Any, loss: torch.Tensor) -> None:
+        """Hold what the model saw and said for the callbacks of this step and for metrics of training batches."""
+        self.callback_handler.extras.update(inputs=inputs, outputs=outputs, loss=loss.detach())
+        if self.args.train_metrics and outputs is not None:
+            self._train_window.append(self._answers(inputs, outputs))
+
+    def _release_step_data(self) -> None:
+        """Free the outputs: the next forward needs their memory."""
+        extras = self.callback_handler.extras
+        if "outputs" in extras:
+            extras.update(inputs=None, outputs=None, loss=None)
+
+    def _answers(self, inputs: Any, outputs: Any) -> tuple[Any, Any]:
+        """Logits and labels of a batch as metrics see them."""
+        labels = self._labels_of(inputs)
+        logits = comm.nested_detach(batches.outputs_without_loss(outputs, self._ignored_outputs(None), True))
+        if self.preprocess_logits_for_metrics is not None:
+            logits = self.preprocess_logits_for_metrics(logits, labels)
+        return logits, labels
+
+    def _train_metrics(self) -> dict[str, float]:
+        """`compute_metrics` over the last training batches, from logits that are there already."""
+        if not self._train_window or self.compute_metrics is None:
+            return {}
+        collector = Collector(concat=self.args.eval_do_concat_batches)
+        for logits, labels in self._train_window:
+            collector.add(predictions=logits, labels=labels)
+        metrics = self.compute_metrics(EvalPrediction(collector.predictions, collector.labels))
+        return metric_tools.prefix_keys(metric_tools.plain_numbers(metrics), "train")
+
+    def _empties_cache(self) -> bool:
+        every = self.args.torch_empty_cache_steps
+        return every is not None and self.state.global_step % every == 0
+
+    def _backward_options(self) -> dict[str, Any]:
+        """LOMO steps inside backward and must be told its rate."""
+        return {"learning_rate": self._get_learning_rate()} if "lomo" in self.args.optim else {}
+
+    def _raise_missing_loss(self, inputs: Any, outputs: Any) -> NoReturn:
+        message = losses.explain_missing_loss(
+            dataset_keys=columns.names_of(self.train_dataset if self.is_in_train else self.eval_dataset),
+            batch_keys=batches.keys_of(inputs),
+            forward_names=traits.forward_names(self.model),
+            output_keys=batches.keys_of(outputs),
+            label_names=self.label_names,
+        )
+        raise ValueError(message)
+
+    def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
+        """Clip the gradients to `args.max_grad_norm` and return their norm before that."""
+        return self._strategy.clip_grad_norm(self._parameters, self.args.max_grad_norm)
+
+    def _accepts_update(self, grad_norm: torch.Tensor) -> bool:
+        """Whether the gradients may change the weights; reads from the device only if `on_nonfinite` asks to."""
+        self._meter.watch(grad_norm)
+        if self.args.on_nonfinite == "warn":
+            return True
+        update_loss = self._meter.update_loss
+        if bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss)):  # host sync
+            return True
+        if self.args.on_nonfinite == "raise":
+            raise FloatingPointError(
+                f"Update {self.state.global_step + 1} has loss {float(update_loss)} and gradient norm "
+                f"{float(grad_norm)}. The weights are as they were before it. Look at its data and the learning "
+                "rate, or set on_nonfinite='skip' to leave such updates out."
+            )
+        self._meter.refuse_update()
+        return False
+
+    def _advance_schedule(self) -> None:
+        """One step of the schedule per update made; those that follow a metric move after an evaluation."""
+        if not self._strategy.step_was_skipped and not schedules.follows_metric(self.lr_scheduler):
+            self.lr_scheduler.step()
+
+    def _zero_grad(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _count_work(self, inputs: Any) -> None:
+        """Add up operations and tokens of a micro-batch."""
+        if self._num_flos_parameters or type(self).floating_point_ops is not Trainer.floating_point_ops:
+            self.current_flos += float(self.floating_point_ops(inputs))
+        mode = self.args.include_num_input_tokens_seen
+        if mode != "no":
+            name = getattr(self.model, "main_input_name", "input_ids")
+            pad_token = getattr(self.processing_class, "pad_token_id", None)
+            self._meter.add_tokens(batches.count_input_tokens(inputs, name, str(mode), pad_token))
+
+    def _finish_training(self, plan: TrainingPlan, trial: Any) -> TrainOutput:
+        """Results of the run, and the best model where that is asked for."""
+        step = self.state.global_step
+        train_loss = self._meter.mean_loss(step)
+        num_steps = step - plan.first_step
+        num_samples = plan.num_train_samples * num_steps / max(plan.max_steps, 1)
+        metrics = metric_tools.speed_metrics("train", plan.start_time, num_samples, num_steps)
+        self.store_flos()
+        metrics["total_flos"], metrics["train_loss"] = self.state.total_flos, train_loss
+        self._memory_tracker.stop_and_update_metrics(metrics)
+        traits.call_with_declared(self.log, logs=metrics)
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._load_best_model()
+        self._event("on_train_end")
+        return TrainOutput(step, train_loss, metrics)
+
+    # ---- evaluate ----
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Metrics on an evaluation set, or on each of several.
+
+        Args:
+            eval_dataset: Another dataset than the Trainer's own, or several by name.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key begins with.
+        """
+        given = eval_dataset is not None
+        eval_dataset = eval_dataset if given else self.eval_dataset
+        if isinstance(eval_dataset, dict):
+            return self._evaluate_each(eval_dataset, given, ignore_keys, metric_key_prefix)
+        self._memory_tracker.start()
+        loader = self.get_eval_dataloader(eval_dataset)
+        start_time = time.time()
+        output = self.evaluation_loop(
+            loader,
+            description="Evaluation",
+            prediction_loss_only=True if self.compute_metrics is None else None,  # nobody would look at the rest
+            ignore_keys=ignore_keys,
+            metric_key_prefix=metric_key_prefix,
+        )
+        self._add_speed(output, start_time, metric_key_prefix)
+        traits.call_with_declared(self.log, logs=output.metrics)
+        self._end_of_evaluation(output.metrics, is_round_end=not self._is_in_round)
+        self._memory_tracker.stop_and_update_metrics(output.metrics)
+        return output.metrics
+
+    def _evaluate_each(
+        self, datasets: dict[str, Any], given: bool, ignore_keys: list[str] | None, prefix: str
+    ) -> dict[str, float]:
+        """One round over several sets: the metrics of each under its name, and their joint loss."""
+        merged: dict[str, float] = {}
+        weighted: list[tuple[float, float]] = []
+        self._is_in_round = True
+        try:
+            for name, dataset in datasets.items():
+                metrics = self.evaluate(
+                    eval_dataset=dataset if given else name,
+                    ignore_keys=ignore_keys,
+                    metric_key_prefix=f"{prefix}_{name}",
+                )
+                merged.update(metrics)
+                if f"{prefix}_{name}_loss" in metrics:
+                    weighted.append((metrics[f"{prefix}_{name}_loss"], self._eval_weight))
+        finally:
+            self._is_in_round = False
+        total = sum(weight for _, weight in weighted)
+        if total:
+            joint = {f"{prefix}_loss": sum(loss * weight for loss, weight in weighted) / total}
+            merged.update(joint)
+            traits.call_with_declared(self.log, logs=joint)
+        self._end_of_evaluation(merged, is_round_end=True)
+        return merged
+
+    def _end_of_evaluation(self, metrics: dict[str, float], is_round_end: bool) -> None:
+        """Tell the callbacks, after the state knows whether this was the best."""
+        if self.is_in_train and is_round_end:
+            self._determine_best_metric(metrics, None)
+        self._event("on_evaluate", metrics=metrics, is_round_end=is_round_end)
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Predictions on a dataset, and metrics where it has labels.
+
+        Args:
+            test_dataset: What to predict on.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key of the metrics begins with.
+        """
+        self._memory_tracker.start()
+        loader = self.get_test_dataloader(test_dataset)
+        start_time = time.time()
+        output = self.evaluation_loop(
+            loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+        )
+        self._add_speed(output, start_time, metric_key_prefix)
+        self._event("on_predict", metrics=output.metrics)
+        self._memory_tracker.stop_and_update_metrics(output.metrics)
+        return PredictionOutput(output.predictions, output.label_ids, output.metrics)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """One pass over a loader without learning: predict each batch, collect, compute metrics."""
+        args = self.args
+        loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        model = self._prepare_for_evaluation()
+        self.callback_handler.eval_dataloader = dataloader
+        collector = self._build_collector(dataloader)
+        keeps_batches = not args.batch_eval_metrics or description == "Prediction"
+        batch_metrics: dict[str, Any] | None = None
+        self._eval_records = Records()
+        try:
+            for inputs, is_last in batches.mark_last(dataloader):
+                num_rows = comm.find_batch_size(inputs)
+                loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+                if logits is not None and self.preprocess_logits_for_metrics is not None:
+                    logits = self.preprocess_logits_for_metrics(logits, labels)
+                collector.add(
+                    losses=loss,
+                    predictions=logits if keeps_batches else None,
+                    labels=labels if keeps_batches else None,
+                    inputs=self._main_input(inputs) if "inputs" in args.include_for_metrics else None,
+                    num_rows=num_rows,
+                    num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
+                )
+                self._event("on_prediction_step")
+                if args.batch_eval_metrics and logits is not None and labels is not None:
+                    batch_metrics = self._compute_batch_metrics(logits, labels, inputs, loss, is_last)
+            metrics = self._compute_metrics(collector, batch_metrics)
+            metrics.update(self._eval_records.drain())
+        finally:
+            self._eval_records = None
+
+        self._eval_weight = collector.weight
+        if collector.loss is not None:
+            metrics[f"{metric_key_prefix}_loss"] = collector.loss
+        if hasattr(self, "model_preparation_time"):
+            metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
+        metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
+        return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
+
+    def prediction_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """The 4.x name of `evaluation_loop`."""
+        return self.evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[torch.Tensor | None, Any, Any]:
+        """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
+        inputs = self._prepare_inputs(inputs)
+        labels = self._labels_of(inputs)  # before compute_loss, which may take them out
+        has_loss = labels is not None or self._gives_loss_without_labels(inputs)
+        loss = None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if has_loss:
+                num_items = None if self._weighs_items else self._get_num_items_in_batch([inputs], self.args.device)
+                loss, outputs = self._call_compute_loss(model, inputs, True, num_items)
+                loss = loss.detach().mean()
+            else:
+                outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
+        if prediction_loss_only:
+            return loss, None, None
+        logits = batches.outputs_without_loss(outputs, self._ignored_outputs(ignore_keys), has_loss)
+        return loss, comm.nested_detach(logits), labels
+
+    # ---- evaluate: what the methods above name ----
+
+    def _evaluate(
+        self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
+    ) -> dict[str, float]:
+        """Evaluation during training; a schedule that follows a metric moves on it."""
+        metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        if trial is not None:
+            self._report_to_hp_search(trial, self.state.global_step, metrics)
+        if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
+            self.lr_scheduler.step(metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss"))
+        return metrics
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Note in the state whether this evaluation is the best so far, and return it."""
+        name = self.args.metric_for_best_model
+        if name is None:
+            return False
+        value = metric_tools.read_metric(metrics, name)
+        if metric_tools.is_better(value, self.state.best_metric, bool(self.args.greater_is_better)):
+            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+        return self.state.best_global_step == self.state.global_step and value == self.state.best_metric
+
+    def _check_best_metric(self, ignore_keys: list[str] | None) -> None:
+        """Refuse a metric that no evaluation will give, before hours went by: try one batch of each set."""
+        name = self.args.metric_for_best_model
+        if name is None or self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
+            return
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        found = checks.keys_without_metrics(sets)
+        if name.removeprefix("eval_") not in found and self.compute_metrics is not None:
+            with preserved_generators():
+                found |= self._rehearse_metrics(sets, ignore_keys)
+        checks.check_best_metric(name, found)
+
+    def _evaluates_in_its_own_way(self) -> bool:
+        """Whether metrics come from somewhere a rehearsal would not see."""
+        cls = type(self)
+        overridden = cls.evaluate is not Trainer.evaluate or cls.evaluation_loop is not Trainer.evaluation_loop
+        return overridden or self.args.batch_eval_metrics
+
+    def _rehearse_metrics(self, sets: dict[str, Any], ignore_keys: list[str] | None) -> set[str]:
+        """The keys `compute_metrics` gives on the first batch of each evaluation set."""
+        found: set[str] = set()
+        model = self._prepare_for_evaluation()
+        for name in sets:
+            loader = self.get_eval_dataloader(name or None)
+            collector = self._build_collector(None)
+            for inputs in islice(loader, 1):
+                _, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
+                if self.preprocess_logits_for_metrics is not None:
+                    logits = self.preprocess_logits_for_metrics(logits, labels)
+                collector.add(predictions=logits, labels=labels, inputs=self._main_input(inputs))
+            try:
+                metrics = self._compute_metrics(collector, None)
+            except Exception as error:  # a metric may not be defined on so few rows: then the evaluation will tell
+                logger.info("compute_metrics could not be tried on one batch: %s", error)
+                return {checks.ANY_KEY}
+            found.update(f"{name}_{key}" if name else key for key in metrics)
+        self._enter_train_mode(self.model_wrapped)
+        return found
+
+    def _prepare_for_evaluation(self) -> nn.Module:
+        """The model as evaluation calls it: wrapped as in training, with dropout off, in full half precision if asked."""
+        if self.is_in_train:
+            model = self.model_wrapped
+        else:
+            start_time = time.time()
+            model = self._wrap_model(self.model_wrapped, training=False)
+            if self.optimizer is None:
+                self.model_preparation_time = round(time.time() - start_time, 4)
+            if self.args.fp16_full_eval or self.args.bf16_full_eval:
+                model = model.to(torch.float16 if self.args.fp16_full_eval else torch.bfloat16)
+        model.eval()
+        if callable(getattr(self.optimizer, "eval", None)):
+            self.optimizer.eval()
+        return model
+
+    def _build_collector(self, dataloader: Any) -> Collector:
+        dataset = getattr(dataloader, "dataset", None)
+        return Collector(
+            num_samples=len(dataset) if loaders.has_length(dataset) else None,
+            batch_size=self.args.eval_batch_size,
+            concat=self.args.eval_do_concat_batches,
+            loss_weighting=self.args.loss_weighting,
+        )
+
+    def _labels_of(self, inputs: Any) -> Any:
+        """The labels in a batch, detached: one as it is, several as a tuple, None unless all are there."""
+        if not isinstance(inputs, Mapping):
+            return batches.take_labels(inputs, ())[1] if self.compute_loss_func is not None else None
+        names = self.label_names
+        if not names and self.compute_loss_func is not None and "labels" in inputs:
+            names = ["labels"]
+        if not names or any(inputs.get(name) is None for name in names):
+            return None
+        labels = comm.nested_detach(tuple(inputs[name] for name in names))
+        return labels[0] if len(labels) == 1 else labels
+
+    def _gives_loss_without_labels(self, inputs: Any) -> bool:
+        asked = inputs.get("return_loss") if isinstance(inputs, Mapping) else None
+        return not self.label_names and bool(self.can_return_loss if asked is None else asked)
+
+    def _ignored_outputs(self, ignore_keys: list[str] | None) -> list[str]:
+        """Keys of the outputs that are no predictions."""
+        if ignore_keys is not None:
+            return ignore_keys
+        config = getattr(self.model, "config", None)
+        return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"]) if config is not None else []
+
+    def _main_input(self, inputs: Any) -> Any:
+        name = getattr(self.model, "main_input_name", "input_ids")
+        return self._prepare_input(inputs[name]) if isinstance(inputs, Mapping) and name in inputs else None
+
+    def _compute_metrics(self, collector: Collector, batch_metrics: dict[str, Any] | None) -> dict[str, Any]:
+        """What `compute_metrics` gives for the whole set, as plain numbers."""
+        metrics = batch_metrics or {}
+        if self.compute_metrics is not None and not self.args.batch_eval_metrics:
+            predictions, labels = collector.predictions, collector.labels
+            if predictions is not None and labels is not None:
+                named = self.args.include_for_metrics
+                metrics = self.compute_metrics(
+                    EvalPrediction(
+                        predictions,
+                        labels,
+                        inputs=collector.inputs if "inputs" in named else None,
+                        losses=collector.losses if "loss" in named else None,
+                    )
+                )
+        plain: dict[str, Any] = metric_tools.plain_numbers(dict(metrics))
+        return plain
+
+    def _compute_batch_metrics(self, logits: Any, labels: Any, inputs: Any, loss: Any, is_last: bool) -> Any:
+        """`compute_metrics` on one batch; its answer to the last one counts."""
+        if self.compute_metrics is None:
+            return None
+        named = self.args.include_for_metrics
+        prediction = EvalPrediction(
+            logits,
+            labels,
+            inputs=inputs if "inputs" in named else None,
+            losses=loss if "loss" in named else None,
+        )
+        return self.compute_metrics(prediction, compute_result=is_last)
+
+    def _add_speed(self, output: EvalLoopOutput, start_time: float, prefix: str) -> None:
+        """Add runtime and throughput to an evaluation's metrics."""
+        start_time += output.metrics.get(f"{prefix}_model_preparation_time", 0.0)
+        num_steps = math.ceil(output.num_samples / (self.args.eval_batch_size * self.args.world_size))
+        output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))
+
+    def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together; those of one process are all there are."""
+        return comm.gather(tensors) if tensors is not None else None
+
+    def _gather_and_numpify(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together, as arrays."""
+        return comm.nested_numpify(comm.gather(tensors)) if tensors is not None else None
+
+    def torch_jit_model_eval(self, model: nn.Module, dataloader: Any, training: bool = False) -> NoReturn:
+        """TorchScript evaluation, which is gone."""
+        raise NotImplementedError("TorchScript evaluation is not part of footplate. Use torch_compile=True.")
+
+    def ipex_optimize_model(self, model: nn.Module, training: bool = False, dtype: Any = torch.float32) -> NoReturn:
+        """Intel's extension, which is gone."""
+        raise NotImplementedError("IPEX is not part of footplate: torch has its optimisations. Use torch_compile=True.")
+
+    # ---- save and load ----
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model so that `from_pretrained`, or footplate, can load it.
+
+        Args:
+            output_dir: The folder; default `args.output_dir`.
+        """
+        if self.args.should_save:
+            traits.call_with_declared(self._save, output_dir=output_dir or self.args.output_dir, state_dict=None)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Write weights, configuration, processing class and arguments into a folder."""
+        folder = output_dir or self.args.output_dir
+        assert folder is not None
+        os.makedirs(folder, exist_ok=True)
+        weights.save_weights(self.model, folder, state_dict)
+        processing = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if hasattr(processing, "save_pretrained"):
+            processing.save_pretrained(folder)
+        argument_files.save_arguments(self.args.to_dict(), folder)
+
+    def _save_tpu(self, output_dir: str | None = None) -> NoReturn:
+        """Saving from a TPU, which footplate has no engine for."""
+        raise NotImplementedError("This machine has no TPU that footplate could save from. Use save_model().")
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
+        """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
+        run_dir = self._get_output_dir(trial)
+        folder = os.path.join(run_dir, f"{CHECKPOINT_PREFIX}-{self.state.global_step}")
+        self.store_flos()
+        self.state.num_input_tokens_seen += self._meter.drain_tokens()
+        traits.call_with_declared(self.save_model, output_dir=folder, _internal_call=True)
+        if self.state.best_global_step is not None:
+            best = os.path.join(run_dir, f"{CHECKPOINT_PREFIX}-{self.state.best_global_step}")
+            self.state.best_model_checkpoint = best if os.path.isdir(best) else None
+        if self.args.should_save:
+            if not self.args.save_only_model:
+                optimizer_files.save_optimizer(self.optimizer, folder)
+                optimizer_files.save_schedule(self.lr_scheduler, folder)
+                rng_files.save_rng(folder)
+            self._store_callback_state()
+            self.state.save_to_json(os.path.join(folder, TRAINER_STATE_NAME))
+            self._rotate_checkpoints(output_dir=run_dir)
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json` into `args.output_dir`."""
+        if self.is_world_process_zero():
+            self.state.save_to_json(os.path.join(str(self.args.output_dir), TRAINER_STATE_NAME))
+
+    def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
+        """Write `<split>_results.json` and, unless told not to, add to `all_results.json`."""
+        if self.is_world_process_zero():
+            metric_tools.save_metrics_file(str(self.args.output_dir), split, metrics, combined)
+
+    def _sorted_checkpoints(
+        self, output_dir: str | None = None, checkpoint_prefix: str = CHECKPOINT_PREFIX, use_mtime: bool = False
+    ) -> list[str]:
+        """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
+        return [str(path) for path in rotation.find_checkpoints(output_dir or str(self.args.output_dir))]
+
+    def _rotate_checkpoints(self, use_mtime: bool = False, output_dir: str | None = None) -> None:
+        """Remove the oldest checkpoints beyond `args.save_total_limit`, never the best nor the latest."""
+        best = self.state.best_model_checkpoint
+        rotation.rotate_checkpoints(
+            output_dir or str(self.args.output_dir), self.args.save_total_limit, [best] if best else []
+        )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint."""
+        result = weights.load_weights(model if model is not None else self.model, resume_from_checkpoint)
+        self._issue_warnings_after_load(result)
+
+    def _load_best_model(self) -> None:
+        """Load the weights of the best checkpoint."""
+        best = self.state.best_model_checkpoint
+        logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
+        self._issue_warnings_after_load(weights.load_weights(self.model, str(best)))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Load the state of optimizer and schedule, where the checkpoint has it."""
+        if checkpoint is not None:
+            optimizer_files.load_optimizer(self.optimizer, checkpoint)
+            optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Set every random generator as it was at the checkpoint."""
+        if checkpoint is not None:
+            rng_files.load_rng(checkpoint)
+
+    def _store_callback_state(self) -> None:
+        """Bring the state's copy of the callbacks' states up to date."""
+        self.state.stateful_callbacks = TrainerState(stateful_callbacks=self._stateful()).stateful_callbacks
+
+    def _load_callback_state(self) -> None:
+        """Give callbacks the state they had: a counter that starts again would make another run."""
+        stored = self.state.stateful_callbacks or {}
+        for candidate in self._stateful():
+            states = stored.get(type(candidate).__name__)
+            state = states.pop(0) if isinstance(states, list) and states else states
+            for name, value in (state or {}).get("attributes", {}).items():
+                setattr(candidate, name, value)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Name the weights that were missing or left over."""
+        if load_result.missing_keys:
+            logger.warning("Weights missing from the checkpoint: %s.", load_result.missing_keys)
+        if load_result.unexpected_keys:
+            logger.warning("Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys)
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        """The folder of this run."""
+        return str(self.args.output_dir)
+
+    # ---- log ----
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add epoch and step, keep the entry in the history and hand it to the callbacks.
+
+        Args:
+            logs: What to log; the epoch is added to it.
+            start_time: When training began, for tokens per second.
+        """
+        logs["epoch"] = self.state.epoch
+        if self.args.include_num_input_tokens_seen != "no":
+            self.state.num_input_tokens_seen += self._meter.drain_tokens()
+            logs["num_input_tokens_seen"] = self.state.num_input_tokens_seen
+            if start_time is not None:
+                num_tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
+                logs.update(metric_tools.speed_metrics("train", start_time, num_tokens=num_tokens))
+        self.state.log_history.append({**logs, "step": self.state.global_step})
+        self._event("on_log", logs=logs)
+
+    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """Print metrics as a table."""
+        if self.is_world_process_zero():
+            print(metric_tools.format_metrics_table(split, metrics))
+
+    def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
+        """Metrics as a person reads them."""
+        return metric_tools.metrics_format(metrics)
+
+    # ---- share and search: not in this version ----
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """A model card; not in this version."""
+        _not_yet("create_model_card", "Model cards")
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Upload to the Hub; not in this version."""
+        _not_yet("push_to_hub", "Sharing on the Hub")
+
+    def init_hf_repo(self, token: str | None = None) -> NoReturn:
+        """A repository on the Hub; not in this version."""
+        _not_yet("init_hf_repo", "Sharing on the Hub")
+
+    def init_git_repo(self, at_init: bool = False) -> NoReturn:
+        """The 4.x way to a repository on the Hub; not in this version."""
+        _not_yet("init_git_repo", "Sharing on the Hub")
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> NoReturn:
+        _not_yet("_push_from_checkpoint", "Sharing on the Hub")
+
+    def _add_sm_patterns_to_gitignore(self) -> NoReturn:
+        _not_yet("_add_sm_patterns_to_gitignore", "Sharing on the Hub")
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Search for hyperparameters; not in this version."""
+        _not_yet("hyperparameter_search", "Hyperparameter search")
+
+    def _hp_search_setup(self, trial: Any) -> NoReturn:
+        _not_yet("_hp_search_setup", "Hyperparameter search")
+
+    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> NoReturn:
+        _not_yet("_report_to_hp_search", "Hyperparameter search")
+
+    def _tune_save_checkpoint(self, checkpoint_dir: str) -> NoReturn:
+        _not_yet("_tune_save_checkpoint", "Hyperparameter search")
+
+    # ---- callbacks and place ----
+
+    def _event(self, name: str, **kwargs: Any) -> None:
+        """The one place where control is handed to the callbacks and taken back."""
+        self.control = getattr(self.callback_handler, name)(self.args, self.state, self.control, **kwargs)
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback, given as class or instance."""
+        self.callback_handler.add_callback(callback)
+
+    def pop_callback(self, callback: Any) -> Any:
+        """Remove a callback and return it; None if it is not there."""
+        return self.callback_handler.pop_callback(callback)
+
+    def remove_callback(self, callback: Any) -> None:
+        """Remove a callback."""
+        self.callback_handler.remove_callback(callback)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The 4.x name of `processing_class`."""
+        return self.processing_class
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self.processing_class = tokenizer
+
+    def is_local_process_zero(self) -> bool:
+        """Whether this is the first process of its machine."""
+        return self.args.local_process_index == 0
+
+    def is_world_process_zero(self) -> bool:
+        """Whether this is the first process of all."""
+        return self.args.process_index == 0
+
+
+def _not_yet(method: str, subject: str) -> NoReturn:
+    raise NotImplementedError(f"Trainer.{method}: {subject} is not in this version of footplate.")

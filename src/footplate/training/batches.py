@@ -1,0 +1,118 @@
+"""What is done with one batch on its way to the model: call, take labels, split, count tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+Item = TypeVar("Item")
+
+
+def mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
+    """Each item, and whether it is the last; reads one ahead."""
+    remaining = iter(items)
+    for item in remaining:
+        for following in remaining:
+            yield item, False
+            item = following
+        yield item, True
+
+
+def call_forward(model: nn.Module, inputs: Any) -> Any:
+    """Call the model: a mapping as keywords, a tuple or list as arguments, anything else as the one argument."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return model(*inputs)
+    return model(inputs)
+
+
+def take_labels(inputs: Any, label_names: Sequence[str]) -> tuple[Any, Any]:
+    """Inputs without their labels, and the labels: one as it is, several as a tuple, none as None."""
+    if isinstance(inputs, Mapping):
+        names = ["labels"] if "labels" in inputs else [name for name in label_names if name in inputs]
+        labels = tuple(inputs[name] for name in names)
+        rest = {key: value for key, value in inputs.items() if key not in names}
+        return rest, (labels[0] if len(labels) == 1 else labels or None)
+    if isinstance(inputs, (tuple, list)) and len(inputs) > 1:
+        return inputs[:-1], inputs[-1]
+    return inputs, None
+
+
+def without(inputs: Any, names: Collection[str]) -> Any:
+    """A batch less some of its entries."""
+    if names and isinstance(inputs, Mapping):
+        return {key: value for key, value in inputs.items() if key not in names}
+    return inputs
+
+
+def keys_of(batch: Any) -> list[str]:
+    """The names in a batch, a sample or a model's outputs; none where it is no mapping."""
+    if isinstance(batch, Mapping):
+        return [str(key) for key in batch]
+    return [] if isinstance(batch, (tuple, list, torch.Tensor)) else list(getattr(batch, "__dict__", {}))
+
+
+def outputs_without_loss(outputs: Any, ignore_keys: Collection[str], has_loss: bool) -> Any:
+    """What a model answered besides its loss: the bare value where there is one, else a tuple."""
+    if isinstance(outputs, Mapping):
+        ignored = {*ignore_keys, "loss"} if has_loss else set(ignore_keys)
+        answers: Any = tuple(value for key, value in outputs.items() if key not in ignored)
+    elif isinstance(outputs, (tuple, list)):
+        # a loss function of the user's own leaves the loss out of the tuple
+        first_is_loss = has_loss and isinstance(outputs[0], torch.Tensor) and outputs[0].dim() == 0
+        answers = tuple(outputs[1:]) if first_is_loss else outputs
+    elif hasattr(outputs, "__dataclass_fields__"):
+        return outputs_without_loss(dict(vars(outputs)), ignore_keys, has_loss)
+    else:
+        return outputs
+    answers = _drop_none(answers)
+    return answers[0] if len(answers) == 1 else answers
+
+
+def _drop_none(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(value for value in values if value is not None)
+
+
+def count_input_tokens(
+    inputs: Any, main_input_name: str, mode: str, pad_token_id: int | None
+) -> int | torch.Tensor | None:
+    """Tokens of a batch, all or without padding; None where the main input is not in it."""
+    if not isinstance(inputs, Mapping) or main_input_name not in inputs:
+        return None
+    main_input = inputs[main_input_name]
+    if mode == "non_padding":
+        if "attention_mask" in inputs:
+            return torch.as_tensor(inputs["attention_mask"]).sum()
+        if pad_token_id is not None:
+            return torch.as_tensor(main_input != pad_token_id).sum()
+    return int(main_input.numel())
+
+
+def split_batch(batch: Any, num_rows: int) -> list[Any]:
+    """Two halves of a batch along its rows; entries that are not per row go into both."""
+    half = (num_rows + 1) // 2
+    return [_rows(batch, slice(0, half), num_rows), _rows(batch, slice(half, num_rows), num_rows)]
+
+
+def _rows(value: Any, rows: slice, num_rows: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value[rows] if value.dim() > 0 and value.shape[0] == num_rows else value
+    if isinstance(value, Mapping):
+        return {key: _rows(entry, rows, num_rows) for key, entry in value.items()}
+    if isinstance(value, list) and len(value) == num_rows and not any(isinstance(v, torch.Tensor) for v in value):
+        return value[rows]
+    if isinstance(value, (tuple, list)):
+        return type(value)(_rows(entry, rows, num_rows) for entry in value)
+    return value
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device or the host ran out of memory."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    signs = ("out of memory", "CUDNN_STATUS_NOT_SUPPORTED", "can't allocate memory", "not enough memory")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)

@@ -1,0 +1,163 @@
+"""Which items a loss is a mean over, and what to say when there is no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+IGNORED_LABEL = -100
+
+
+@dataclass
+class LabelSmoother:
+    """Cross-entropy that leaves a share `epsilon` of the target to all classes.
+
+    Args:
+        epsilon: The share spread evenly over the classes.
+        ignore_index: The label that counts for nothing.
+    """
+
+    epsilon: float = 0.1
+    ignore_index: int = IGNORED_LABEL
+
+    def __call__(
+        self,
+        model_output: Any,
+        labels: torch.Tensor,
+        shift_labels: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        logits = model_output["logits"] if isinstance(model_output, Mapping) else model_output[0]
+        if shift_labels:
+            logits, labels = logits[..., :-1, :].contiguous(), labels[..., 1:].contiguous()
+        surprise = -nn.functional.log_softmax(logits, dim=-1)
+        if labels.dim() == surprise.dim() - 1:
+            labels = labels.unsqueeze(-1)
+        ignored = labels.eq(self.ignore_index)
+        target = surprise.gather(dim=-1, index=labels.clamp(min=0)).masked_fill_(ignored, 0.0)
+        everything = surprise.sum(dim=-1, keepdim=True, dtype=torch.float32).masked_fill_(ignored, 0.0)
+        num_items = ignored.numel() - ignored.long().sum() if num_items_in_batch is None else num_items_in_batch
+        if isinstance(num_items, torch.Tensor):
+            num_items = num_items.to(target.device)
+        target_loss = target.sum() / num_items
+        spread_loss = everything.sum() / (num_items * surprise.shape[-1])
+        return (1 - self.epsilon) * target_loss + self.epsilon * spread_loss
+
+
+def count_labels(batches: Sequence[Any], shifts_labels: bool, device: torch.device) -> torch.Tensor | None:
+    """Labels that count in all of `batches`, or None where there are none that can be counted."""
+    if not batches or not isinstance(batches[0], Mapping) or "labels" not in batches[0]:
+        return None
+    try:
+        counts = [_labels_that_count(batch, shifts_labels).ne(IGNORED_LABEL).sum() for batch in batches]
+    except (TypeError, AttributeError, KeyError):  # boxes, lists of dicts: nothing to count one by one
+        return None
+    return torch.stack(counts).sum().to(device) if len(counts) > 1 else counts[0].to(device)
+
+
+def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.Tensor:
+    if "shift_labels" in batch:
+        labels = batch["shift_labels"]
+    else:
+        # a causal loss drops the first label of each row: it predicts nothing
+        labels = batch["labels"][..., 1:] if shifts_labels else batch["labels"]
+    assert isinstance(labels, torch.Tensor)
+    return labels
+
+
+def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool, num_rows: int | None) -> int | torch.Tensor:
+    """Items the mean loss of one batch is over: `num_items` of the collator, else labels that count, else rows."""
+    if isinstance(batch, Mapping):
+        if "num_items" in batch:
+            return torch.as_tensor(batch["num_items"]).sum()
+        for name in (*label_names, "labels"):
+            labels = batch.get(name)
+            if isinstance(labels, torch.Tensor):
+                labels = labels[..., 1:] if shifts_labels and labels.dim() > 1 else labels
+                # a target of floats has no ignored entries: every number of it counts
+                return labels.numel() if labels.is_floating_point() else labels.ne(IGNORED_LABEL).sum()
+    if num_rows is None:
+        raise ValueError(
+            f"loss_weighting='items' found nothing to count in a batch of type {type(batch).__name__}. Let the "
+            "collator add an entry 'num_items', name the labels in label_names, or use loss_weighting='default'."
+        )
+    return num_rows
+
+
+def describe_weighting(is_split: bool, has_item_labels: bool, evaluates: bool) -> str | None:
+    """One line on where the default weighting makes a result depend on how batches are cut, or None."""
+    parts = []
+    if is_split:
+        parts.append("gradients are the mean of the micro-batches' means")
+    if has_item_labels and evaluates:
+        parts.append("eval_loss weighs batches by their rows")
+    if not parts:
+        return None
+    return (
+        f"With loss_weighting='default', {' and '.join(parts)}, so results depend on how batches are cut. "
+        "Set loss_weighting='items' to weigh every item the same."
+    )
+
+
+def has_item_labels(batch: Any, label_names: Collection[str]) -> bool:
+    """Whether a row of the batch holds several labels (tokens, pixels) instead of one."""
+    if not isinstance(batch, Mapping):
+        return False
+    labels = [batch[name] for name in (*label_names, "labels") if isinstance(batch.get(name), torch.Tensor)]
+    return any(label.dim() > 1 and not label.is_floating_point() for label in labels)
+
+
+def read_loss(outputs: Any) -> torch.Tensor | None:
+    """The loss in what a model returned: under "loss", else the first element; None when there is none."""
+    if isinstance(outputs, Mapping):
+        loss = outputs.get("loss")
+    elif isinstance(outputs, torch.Tensor):
+        loss = outputs if outputs.dim() == 0 else None
+    elif hasattr(outputs, "loss"):
+        loss = outputs.loss
+    elif isinstance(outputs, (tuple, list)):
+        loss = outputs[0] if len(outputs) else None
+    else:
+        loss = None
+    return loss if isinstance(loss, torch.Tensor) else None
+
+
+def explain_missing_loss(
+    dataset_keys: Collection[str],
+    batch_keys: Collection[str],
+    forward_names: Collection[str],
+    output_keys: Collection[str],
+    label_names: Collection[str],
+) -> str:
+    """Why a model returned no loss: which of the four causes it is, and what to change."""
+    expected = list(label_names) or ["labels"]
+    label_like = [key for key in dataset_keys if "label" in key or key in expected or key == "target"]
+    lost = [key for key in label_like if key not in batch_keys]
+    if any(name in batch_keys for name in expected):
+        cause = (
+            f"forward received {sorted(set(expected) & set(batch_keys))} and still gave no loss. Let forward return "
+            "a loss (a dict with the key 'loss', or the loss first in a tuple), or pass compute_loss_func to Trainer"
+        )
+    elif dataset_keys and not label_like:
+        cause = (
+            f"the dataset has no labels: none of its columns is one of {expected}. Add such a column, or name the "
+            "label columns in label_names"
+        )
+    elif lost and not any(key in forward_names for key in lost):
+        cause = (
+            f"the column(s) {lost} were dropped because forward does not name them. Rename them to one of "
+            f"{expected}, name them in label_names, or pass compute_loss_func with keep_columns={lost}"
+        )
+    else:
+        cause = (
+            f"the collator renamed or removed the labels: the batch has none of {expected}. Let the collator pass "
+            "them on under that name"
+        )
+    return (
+        f"The model returned no loss: {cause}. Columns of the dataset: {sorted(dataset_keys)}; keys of the batch: "
+        f"{sorted(batch_keys)}; parameters of forward: {list(forward_names)}; keys it returned: {sorted(output_keys)}."
+    )

@@ -1,0 +1,134 @@
+"""Running sums of a run: they stay on the device until a log drains them."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+_MAX_UNCHECKED = 256  # scalars held back before they are folded into one count on the device
+
+
+class Records:
+    """Extra scalars by name, each summed within an update and averaged over the updates that recorded it."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor | float] = {}
+        self._counts: dict[str, float] = {}
+        self._last_update: dict[str, object] = {}
+
+    def add(self, name: str, value: torch.Tensor | float, factor: torch.Tensor | float, update: object) -> None:
+        """Add `factor * value`; a name counts once per distinct `update`."""
+        value = value.detach() if isinstance(value, torch.Tensor) else float(value)
+        self._sums[name] = self._sums.get(name, 0.0) + value * factor
+        if self._last_update.get(name, _NEVER) != update:
+            self._last_update[name] = update
+            self._counts[name] = self._counts.get(name, 0.0) + 1.0
+
+    def drain(self) -> dict[str, float]:
+        """The averages since the last call, read from the device and forgotten."""
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}  # host sync
+        self.__init__()  # type: ignore[misc]
+        return means
+
+
+_NEVER = object()
+
+
+class Meter:
+    """Loss, extra scalars and non-finite values since the last log, and the loss of the whole run."""
+
+    def __init__(self, device: torch.device, first_step: int = 0) -> None:
+        self.loss = torch.zeros((), device=device)
+        self.total_loss = 0.0  # of what was drained so far
+        self.first_step = first_step
+        self.last_logged_step = first_step
+        self.records = Records()
+        self.num_nonfinite_total = 0
+        self._unchecked: list[torch.Tensor] = []
+        self._num_nonfinite = torch.zeros((), dtype=torch.long, device=device)
+        self._num_refused = 0
+        self._loss_before: torch.Tensor | None = None
+        self._num_tokens: int | torch.Tensor = 0
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Take the loss of one micro-batch."""
+        self.loss += loss
+        self.watch(loss)
+
+    def begin_update(self, may_undo: bool) -> None:
+        """Note where an update starts, if it may have to be taken back."""
+        self._loss_before = self.loss.clone() if may_undo else None
+
+    @property
+    def update_loss(self) -> torch.Tensor:
+        """The loss of the update that is under way, still on the device."""
+        assert self._loss_before is not None
+        return self.loss - self._loss_before
+
+    def undo_update(self) -> None:
+        """Forget the losses of the update that is under way."""
+        if self._loss_before is not None:
+            self.loss.copy_(self._loss_before)
+
+    def refuse_update(self) -> None:
+        """Leave the update that is under way out of the mean."""
+        self.undo_update()
+        self._num_refused += 1
+
+    def add_tokens(self, num_tokens: int | torch.Tensor | None) -> None:
+        """Count input tokens; None counts none."""
+        if num_tokens is not None:
+            self._num_tokens = self._num_tokens + num_tokens
+
+    def drain_tokens(self) -> int:
+        """Tokens counted since the last call."""
+        num_tokens = int(self._num_tokens)  # host sync, where padding was left out of the count
+        self._num_tokens = 0
+        return num_tokens
+
+    def watch(self, value: torch.Tensor) -> None:
+        """Count `value` when the next log is drained, should it turn out not to be finite."""
+        self._unchecked.append(value)
+        if len(self._unchecked) >= _MAX_UNCHECKED:
+            self._fold()
+
+    def _fold(self) -> None:
+        if self._unchecked:
+            values = torch.stack([value.detach().reshape(()).to(self.loss) for value in self._unchecked])
+            self._num_nonfinite += values.isfinite().logical_not_().sum()
+            self._unchecked.clear()
+
+    def drain(self, step: int) -> dict[str, float]:
+        """What to log at `step`: the mean loss since the last log, records, and non-finite values if any."""
+        loss = float(self.loss)  # host sync
+        self.loss.zero_()
+        logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
+        self.total_loss += loss
+        self.first_step += self._num_refused  # the mean of the run is over updates that were made
+        self.last_logged_step, self._num_refused = step, 0
+        return {**logs, **self.records.drain(), **self._drain_nonfinite(step)}
+
+    def _drain_nonfinite(self, step: int) -> dict[str, float]:
+        self._fold()
+        count = int(self._num_nonfinite)
+        if not count:
+            return {}
+        self._num_nonfinite.zero_()
+        if not self.num_nonfinite_total:
+            logger.warning(
+                "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the weights "
+                "may be spoiled. Set on_nonfinite='skip' to leave such updates out, or 'raise' to stop at them.",
+                count,
+                step,
+            )
+        self.num_nonfinite_total += count
+        return {"nonfinite": count}
+
+    def mean_loss(self, step: int) -> float:
+        """The loss of the run so far, averaged over its updates."""
+        self.total_loss += float(self.loss)  # host sync
+        self.loss.zero_()
+        return self.total_loss / max(step - self.first_step - self._num_refused, 0.001)

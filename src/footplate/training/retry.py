@@ -1,0 +1,60 @@
+"""Smaller micro-batches after a device ran out of memory, in the same update with the same samples."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from footplate.comm import find_batch_size
+from footplate.training.batches import is_out_of_memory, split_batch
+
+logger = logging.getLogger(__name__)
+
+
+class MicroBatches:
+    """Cuts an update's batches, and cuts them finer each time memory runs out; off, it hands them through."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self.num_cuts = 0  # each halves the micro-batch
+        self._random_state: tuple[torch.Tensor, list[torch.Tensor]] | None = None
+
+    def cut(self, batches: list[Any]) -> list[Any]:
+        """The batches as they now fit; also the point an update that runs out of memory goes back to."""
+        if not self.enabled:
+            return batches
+        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        self._random_state = (torch.get_rng_state(), on_devices)
+        for _ in range(self.num_cuts):
+            batches = _halve(batches)
+        return batches
+
+    def recover(self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]) -> list[Any]:
+        """Forget the failed update and return its batches cut once more; raises `error` where that cannot help."""
+        rows = max((find_batch_size(batch) or 1 for batch in batches), default=1)
+        if not self.enabled or not is_out_of_memory(error) or rows <= 1:
+            raise error
+        assert self._random_state is not None
+        for parameter in parameters:
+            parameter.grad = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+            torch.cuda.set_rng_state_all(self._random_state[1])
+        torch.set_rng_state(self._random_state[0])
+        self.num_cuts += 1
+        logger.warning(
+            "Out of memory with micro-batches of %d: going on with halves, in the same update and with the same "
+            "effective batch (auto_find_batch_size).",
+            rows,
+        )
+        return _halve(batches)
+
+
+def _halve(batches: list[Any]) -> list[Any]:
+    halves = []
+    for batch in batches:
+        rows = find_batch_size(batch) or 1
+        halves += split_batch(batch, rows) if rows > 1 else [batch]
+    return halves

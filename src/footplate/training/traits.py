@@ -1,0 +1,143 @@
+"""What a model or a method accepts, read from its signature."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The model inside compile, data-parallel and adapter wrappers: the one whose forward names the inputs."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+            model = model.module
+        elif is_adapter(model):
+            model = model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model
+        else:
+            return model
+
+
+def is_adapter(model: nn.Module) -> bool:
+    """Whether PEFT wrapped the model."""
+    peft = sys.modules.get("peft")  # a model wrapped by PEFT has imported it
+    return peft is not None and isinstance(model, (peft.PeftModel, peft.PeftMixedModel))
+
+
+def forward_names(model: nn.Module) -> list[str]:
+    """The parameters of forward, in order."""
+    return list(inspect.signature(bare_model(model).forward).parameters)
+
+
+def find_label_names(model: nn.Module) -> list[str]:
+    """The parameters of forward that are labels: those named so, and answer positions."""
+    bare = bare_model(model)
+    names = list(inspect.signature(type(bare).forward).parameters)
+    labels = [name for name in names if "label" in name]
+    positions = [name for name in names if name in ("start_positions", "end_positions")]
+    if "QuestionAnswering" in type(bare).__name__:
+        return [name for name in names if name in labels or name in positions]
+    return labels or positions
+
+
+def can_return_loss(model: nn.Module) -> bool:
+    """Whether forward gives a loss without labels, as models with `return_loss=True` do."""
+    parameter = inspect.signature(type(bare_model(model)).forward).parameters.get("return_loss")
+    return parameter is not None and parameter.default is True
+
+
+def accepts_loss_kwargs(model: nn.Module) -> bool:
+    """Whether `num_items_in_batch` may be handed to forward."""
+    bare = bare_model(model)
+    declared = getattr(bare, "accepts_loss_kwargs", None)
+    if declared is not None:
+        return bool(declared)
+    parameters = inspect.signature(bare.forward).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def loss_shifts_labels(model: nn.Module) -> bool:
+    """Whether the model's own loss drops the first label of each row, as decoder-only language models do."""
+    bare = bare_model(model)
+    declared = getattr(bare, "loss_shifts_labels", None)
+    if declared is not None:
+        return bool(declared)
+    losses = sys.modules.get("transformers.loss.loss_utils")
+    if losses is None or getattr(getattr(bare, "config", None), "is_encoder_decoder", False):
+        return False
+    return losses.LOSS_MAPPING.get(getattr(bare, "loss_type", None)) is losses.ForCausalLMLoss
+
+
+def is_causal_lm(model: nn.Module) -> bool:
+    """Whether label smoothing must shift the labels itself."""
+    auto = sys.modules.get("transformers.models.auto.modeling_auto")
+    return auto is not None and type(bare_model(model)).__name__ in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+def has_no_head(model: nn.Module) -> bool:
+    """Whether this is a bare transformers encoder that gives hidden states and can have no loss."""
+    auto = sys.modules.get("transformers.models.auto.modeling_auto")
+    return auto is not None and type(model).__name__ in auto.MODEL_MAPPING_NAMES
+
+
+@lru_cache(maxsize=256)
+def _declared_names(function: Callable[..., Any]) -> frozenset[str] | None:
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return frozenset(parameter.name for parameter in parameters)
+
+
+def call_with_declared(method: Callable[..., Any], **values: Any) -> Any:
+    """Call `method` with only those values its signature names, so that overrides of any age work."""
+    declared = _declared_names(getattr(method, "__func__", method))
+    if declared is not None:
+        values = {name: value for name, value in values.items() if name in declared}
+    return method(**values)
+
+
+def declares(method: Callable[..., Any], name: str) -> bool:
+    """Whether a method takes a parameter of that name."""
+    declared = _declared_names(getattr(method, "__func__", method))
+    return declared is None or name in declared
+
+
+def declared_caller(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    """`method` itself where it takes all `names`; else one that leaves out those it does not take."""
+    if all(declares(method, name) for name in names):
+        return method
+    return lambda **values: call_with_declared(method, **values)
+
+
+@lru_cache(maxsize=256)
+def _num_positional(function: Callable[..., Any]) -> float:
+    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return float("inf")
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+
+
+def takes_positional(method: Callable[..., Any], count: int) -> bool:
+    """Whether a method can be called with `count` arguments by position."""
+    bound = 1 if hasattr(method, "__func__") and getattr(method, "__self__", None) is not None else 0
+    return _num_positional(getattr(method, "__func__", method)) - bound >= count
+
+
+def call_positional(method: Callable[..., Any], *values: Any) -> Any:
+    """Call `method` with as many of the values as it takes."""
+    count = len(values)
+    while count and not takes_positional(method, count):
+        count -= 1
+    return method(*values[:count])
+
+
+def count_flos_parameters(model: nn.Module) -> int:
+    """Parameters that cost operations per token, where the model can count them; else 0."""
+    count = getattr(model, "num_parameters", None)
+    return int(count(exclude_embeddings=True)) if callable(count) else 0

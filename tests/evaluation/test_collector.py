@@ -1,0 +1,152 @@
+"""The collector against the original's evaluation loop, run for real."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from footplate.comm import find_batch_size
+from footplate.evaluation import Collector
+
+
+class Ragged(nn.Module):
+    """As many scores as the widest sample of the batch is long, so that widths change between batches."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(1, dtype=dtype))
+
+    def forward(self, x, labels=None):
+        scores = x.to(self.weight.dtype) * self.weight
+        loss = (scores.sum(-1) - labels).pow(2).mean()
+        return {"loss": loss, "logits": scores, "extra": (scores[:, 0], scores.sum())}
+
+
+def ragged_rows(num_rows):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        {"x": torch.randn(1 + i % 5, generator=generator), "labels": torch.randn((), generator=generator)}
+        for i in range(num_rows)
+    ]
+
+
+def pad_rows(rows):
+    padded = nn.utils.rnn.pad_sequence([row["x"] for row in rows], batch_first=True)
+    return {"x": padded, "labels": torch.stack([row["labels"] for row in rows])}
+
+
+def evaluate_with_both(tmp_path, dtype=torch.float32, num_rows=23, batch_size=4, concat=True):
+    """The original's evaluation, and a collector that is given the very same batches."""
+    arguments = TrainingArguments(
+        tmp_path,
+        per_device_eval_batch_size=batch_size,
+        eval_do_concat_batches=concat,
+        include_for_metrics=["inputs", "loss"],
+        remove_unused_columns=False,
+        report_to="none",
+        use_cpu=True,
+    )
+    collector = Collector(num_rows, batch_size, concat=concat)
+    seen = {}
+
+    class Recording(Trainer):
+        def prediction_step(self, model, inputs, *args, **kwargs):
+            loss, logits, labels = super().prediction_step(model, inputs, *args, **kwargs)
+            rows = find_batch_size(inputs)
+            collector.add(losses=loss, predictions=logits, labels=labels, inputs=inputs["x"], num_rows=rows)
+            return loss, logits, labels
+
+    def metrics(prediction):
+        seen.update(inputs=prediction.inputs, losses=prediction.losses)
+        return {}
+
+    model = Ragged(dtype)
+    model.main_input_name = "x"
+    trainer = Recording(model, arguments, data_collator=pad_rows, compute_metrics=metrics)
+    return trainer.predict(ragged_rows(num_rows)), seen, collector
+
+
+def assert_equal(ours, theirs):
+    assert type(ours) is type(theirs)
+    if isinstance(theirs, (tuple, list)):
+        assert len(ours) == len(theirs)
+        for our_item, their_item in zip(ours, theirs, strict=True):
+            assert_equal(our_item, their_item)
+    else:
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("concat", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize(("num_rows", "batch_size"), [(23, 4), (24, 4), (3, 8), (7, 1)])
+def test_everything_an_evaluation_gathers_is_the_originals(tmp_path, dtype, num_rows, batch_size, concat):
+    output, seen, collector = evaluate_with_both(tmp_path, dtype, num_rows, batch_size, concat)
+    assert_equal(collector.predictions, output.predictions)
+    assert_equal(collector.labels, output.label_ids)
+    assert_equal(collector.inputs, seen["inputs"])
+    assert_equal(collector.losses, seen["losses"])
+    assert collector.loss == output.metrics["test_loss"]  # to the last bit
+    assert collector.num_observed == collector.num_samples == num_rows
+
+
+def test_what_was_never_added_is_none():
+    collector = Collector(10, 2)
+    collector.add(predictions=torch.ones(2), num_rows=2)
+    assert (collector.labels, collector.inputs, collector.losses, collector.loss) == (None, None, None, None)
+    assert collector.num_observed == 2
+
+
+def test_rows_are_counted_where_the_length_is_unknown():
+    collector = Collector(None, 4)
+    for rows in (4, 4, 1):
+        collector.add(losses=torch.tensor(1.0), num_rows=rows)
+    assert collector.num_samples == 9
+
+
+def test_a_batch_that_has_no_rows_counts_as_a_full_one():
+    collector = Collector(batch_size=3)
+    collector.add(losses=torch.tensor(1.0))
+    collector.add(losses=torch.tensor(5.0), num_rows=1)
+    assert collector.losses.tolist() == [1, 1, 1, 5]
+    assert collector.loss == 2
+    assert collector.num_observed == 1
+
+
+def test_a_loss_per_row_is_kept_as_it_is():
+    collector = Collector(batch_size=2)
+    collector.add(losses=torch.tensor([1.0, 2.0]), num_rows=2)
+    collector.add(losses=torch.tensor(6.0), num_rows=1)
+    assert collector.losses.tolist() == [1, 2, 6]
+    assert collector.loss == 3
+
+
+def test_weighed_by_items_the_loss_does_not_depend_on_the_batch_size():
+    torch.manual_seed(0)
+    samples = [torch.rand(length, dtype=torch.float64) for length in (3, 1, 7, 2, 5, 4, 4, 9)]
+    results = set()
+    for batch_size in (1, 3, 8):
+        collector = Collector(len(samples), batch_size, loss_weighting="items")
+        for start in range(0, len(samples), batch_size):
+            items = torch.cat(samples[start : start + batch_size])
+            rows = len(samples[start : start + batch_size])
+            collector.add(losses=items.mean(), num_rows=rows, num_items=torch.tensor(len(items)))
+        results.add(round(collector.loss, 12))
+    assert results == {round(torch.cat(samples).mean().item(), 12)}
+
+
+def test_a_batch_without_items_does_not_spoil_the_loss():
+    collector = Collector(loss_weighting="items")
+    collector.add(losses=torch.tensor(float("nan")), num_rows=2, num_items=0)
+    assert np.isnan(collector.loss)
+    collector.add(losses=torch.tensor(3.0), num_rows=2, num_items=5)
+    assert collector.loss == 3
+
+
+def test_without_a_count_of_items_rows_are_the_items():
+    collector = Collector(loss_weighting="items")
+    collector.add(losses=torch.tensor(1.0), num_rows=1)
+    collector.add(losses=torch.tensor(4.0), num_rows=2)
+    assert collector.loss == 3
