@@ -19,7 +19,7 @@ Result = dict[str, Any]
 IMPORT_SCRIPT = """
 import json, sys, time
 exec(sys.argv[2])
-print(json.dumps({"total_cpu": time.process_time(), "total_wall": time.monotonic() - float(sys.argv[1])}))
+print(json.dumps({"total_cpu": [time.process_time()], "total_wall": [time.monotonic() - float(sys.argv[1])]}))
 """
 
 
@@ -72,14 +72,11 @@ def show_progress(line: str) -> None:
 
 
 def summarize(results: list[Result]) -> Result:
-    """Best and median of each figure; a job that failed in any round counts as failed, and says how."""
+    """Best and median of each figure over all rounds; a job that failed in one of them counts as failed."""
     errors = [result["error"] for result in results if "error" in result]
     if errors:
         return {"error": errors[0], "num_failed": len(errors)}
+    figures = {key: [value for result in results for value in result[key]] for key in results[0]}
     return {
-        key: {
-            "best": min(result[key] for result in results),
-            "median": statistics.median(result[key] for result in results),
-        }
-        for key in results[0]
+        key: {"best": min(values), "median": statistics.median(values)} for key, values in figures.items()
     }

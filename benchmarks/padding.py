@@ -13,32 +13,32 @@ from typing import Any
 import torch
 
 TEXT_COLUMNS = ("text", "sentence", "document")
-NUM_SEEDS = 5
+NUM_EPOCHS = 5
 Order = Callable[[list[int], int, int], list[int]]
 
 
-def random_order(lengths: list[int], batch_size: int, seed: int) -> list[int]:
+def random_order(lengths: list[int], batch_size: int, epoch: int) -> list[int]:
     """A plain shuffle."""
-    indices: list[int] = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed)).tolist()
+    indices: list[int] = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(epoch)).tolist()
     return indices
 
 
-def transformers_order(lengths: list[int], batch_size: int, seed: int) -> list[int]:
+def transformers_order(lengths: list[int], batch_size: int, epoch: int) -> list[int]:
     """The order of `train_sampling_strategy="group_by_length"` in transformers."""
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(epoch)
     return list(LengthGroupedSampler(batch_size, lengths=lengths, generator=generator))
 
 
-def footplate_order(lengths: list[int], batch_size: int, seed: int) -> list[int]:
+def footplate_order(lengths: list[int], batch_size: int, epoch: int) -> list[int]:
     """The order of the same setting in footplate."""
     from footplate.data.order import LengthGroupedOrder
 
-    return [int(index) for index in LengthGroupedOrder(lengths, batch_size, seed).indices(0)]
+    return [int(index) for index in LengthGroupedOrder(lengths, batch_size, seed=0).indices(epoch)]
 
 
-def sorted_order(lengths: list[int], batch_size: int, seed: int) -> list[int]:
+def sorted_order(lengths: list[int], batch_size: int, epoch: int) -> list[int]:
     """Sorted by length: the least padding there can be, and no randomness at all."""
     return sorted(range(len(lengths)), key=lambda index: lengths[index])
 
@@ -75,9 +75,9 @@ def shared_mates(batches: list[Sequence[int]], others: list[Sequence[int]]) -> f
 
 
 def measure_order(order: Order, lengths: list[int], batch_size: int) -> dict[str, Any]:
-    """Padding and repeated company over several seeds, or the error; an order must hold every row once."""
+    """Padding and repeated company over several epochs, or the error; an order must hold every row once."""
     try:
-        orders = [order(lengths, batch_size, seed) for seed in range(NUM_SEEDS)]
+        orders = [order(lengths, batch_size, epoch) for epoch in range(NUM_EPOCHS)]
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     if any(sorted(indices) != list(range(len(lengths))) for indices in orders):

@@ -6,12 +6,13 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+NUM_WINDOWS = 10  # stretches of equal length in one run: a busy neighbour spoils some, seldom all
 Row = dict[str, Tensor]
 
 
@@ -91,30 +92,30 @@ class Clock:
     """Collates batches, and reads the time whenever a batch that opens an update is asked for.
 
     Every library calls the collator once per micro-batch in the main process, so the time between two calls
-    covers whole updates for all of them, whatever they prefetch, and none carries a hook for the timing's sake.
+    covers whole updates for all of them, whatever they prefetch, and none carries a hook just for timing.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.first_call = settings.skip_steps * settings.accumulation
-        self.last_call = (settings.steps - 1) * settings.accumulation
-        self.num_steps = settings.steps - 1 - settings.skip_steps
+        self.window_steps = (settings.steps - 1 - settings.skip_steps) // NUM_WINDOWS
+        marks = [settings.skip_steps + window * self.window_steps for window in range(NUM_WINDOWS + 1)]
+        self.marks = {step * settings.accumulation for step in marks}
         self.spawned_at = settings.spawned_at
         self.num_calls = 0
         self.readings: list[tuple[float, float]] = []
 
     def __call__(self, rows: list[Row]) -> Row:
-        if self.num_calls in (self.first_call, self.last_call):
+        if self.num_calls in self.marks:
             self.readings.append((time.process_time(), time.perf_counter()))
         self.num_calls += 1
         return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
-    def report(self) -> dict[str, float]:
-        """Seconds per update, and seconds from process start to now; call it when training has ended."""
-        result = {"total_cpu": time.process_time(), "total_wall": time.monotonic() - self.spawned_at}
-        if self.num_steps > 0:
-            (first_cpu, first_wall), (last_cpu, last_wall) = self.readings
-            result["step_cpu"] = (last_cpu - first_cpu) / self.num_steps
-            result["step_wall"] = (last_wall - first_wall) / self.num_steps
+    def report(self) -> dict[str, list[float]]:
+        """Seconds from process start to now, and per update in each window; call it after training."""
+        result = {"total_cpu": [time.process_time()], "total_wall": [time.monotonic() - self.spawned_at]}
+        windows = list(pairwise(self.readings))
+        if self.window_steps > 0:
+            result["step_cpu"] = [(end[0] - start[0]) / self.window_steps for start, end in windows]
+            result["step_wall"] = [(end[1] - start[1]) / self.window_steps for start, end in windows]
         return result
 
 
@@ -127,9 +128,9 @@ def read_settings() -> tuple[Settings, nn.Module, Rows, Clock]:
 
 
 @torch.no_grad()
-def print_result(clock: Clock, model: nn.Module, rows: Rows, **extra: Any) -> None:
+def print_result(clock: Clock, model: nn.Module, rows: Rows) -> None:
     """Print one line of JSON: the times, and the loss reached, which shows that the same work was done."""
     result = clock.report()
     model.eval()
-    result["loss"] = float(model(**{name: column[:512] for name, column in rows.columns.items()})["loss"])
-    print(json.dumps(result | extra))
+    result["loss"] = [float(model(**{name: column[:512] for name, column in rows.columns.items()})["loss"])]
+    print(json.dumps(result))

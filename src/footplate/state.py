@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -169,3 +169,14 @@ class TrainerControl(ExportableState):
     def state(self) -> dict[str, Any]:
         """The flags as constructor arguments."""
         return {"args": {field.name: getattr(self, field.name) for field in fields(self)}, "attributes": {}}
+
+
+def restore_states(holders: Iterable[ExportableState], stored: Mapping[str, Any]) -> None:
+    """Give each holder the attributes that were stored under the name of its class, in their order."""
+    remaining = {
+        name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()
+    }
+    for holder in holders:
+        states = remaining.get(type(holder).__name__)
+        for name, value in (states.pop(0) if states else {}).get("attributes", {}).items():
+            setattr(holder, name, value)

@@ -6,10 +6,10 @@ import logging
 import math
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +18,11 @@ from torch import nn
 
 from footplate import comm
 from footplate.arguments import TrainingArguments
-from footplate.callbacks import CallbackHandler, DefaultFlowCallback, TrainerCallback, default_progress_callback
+from footplate.callbacks import (
+    CallbackHandler,
+    DefaultFlowCallback,
+    default_progress_callback,
+)
 from footplate.checkpoint import arguments as argument_files
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
@@ -33,20 +37,42 @@ from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
-from footplate.state import ExportableState, TrainerControl, TrainerState
+from footplate.state import ExportableState, TrainerControl, TrainerState, restore_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Meter, Records
 from footplate.training.plan import TrainingPlan, plan_training
 from footplate.training.retry import MicroBatches
 from footplate.training.seed import preserved_generators, seed_run
+from footplate.training.watch import StepData, TrainWindow, accepts_update
 
 logger = logging.getLogger(__name__)
 
 TRAINER_STATE_NAME = "trainer_state.json"
 CHECKPOINT_PREFIX = "checkpoint"
 _NOTHING: AbstractContextManager[None] = nullcontext()
-_OBEY_NAMES = tuple("tr_loss grad_norm model trial epoch ignore_keys_for_eval start_time learning_rate".split())
+_OBEY_NAMES = (
+    *("tr_loss", "grad_norm", "model", "trial", "epoch"),
+    *("ignore_keys_for_eval", "start_time", "learning_rate"),
+)
+
+
+def _forwarded(owner: str, name: str) -> Any:
+    """An attribute that reads and writes that of its owner: ours asks the owner, users may ask either."""
+    of = attrgetter(owner) if owner else (lambda trainer: trainer)
+    return property(lambda self: getattr(of(self), name), lambda self, value: setattr(of(self), name, value))
+
+
+def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoReturn]:
+    """A method of the API that says in one clear error that this version does not have it."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"Trainer.{method}: {subject} not in this version of footplate. {remedy}".strip()
+        )
+
+    refuse.__name__, refuse.__doc__ = method, f"{subject} not in this version."
+    return refuse
 
 
 class Trainer:
@@ -72,12 +98,18 @@ class Trainer:
     `model` is always the model itself, `model_wrapped` the outermost wrapper, which the loop calls.
     """
 
-    loss_is_scaled_for_ga: bool | None = None  # for an own compute_loss: is its loss already over the whole update?
+    loss_is_scaled_for_ga: bool | None = (
+        None  # for an own compute_loss: is its loss already over the whole update?
+    )
 
     # What subclasses of earlier years ask for: engines that are not in use here.
     use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
     is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
     deepspeed = sharded_ddp = fsdp = scaler = None
+
+    _globalstep_last_logged = _forwarded("_meter", "last_logged_step")
+    _total_loss_scalar = _forwarded("_meter", "total_loss")
+    tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
     # ---- construct ----
 
@@ -107,7 +139,10 @@ class Trainer:
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self.model_init, self.compute_loss_func = model_init, compute_loss_func
-        self.compute_metrics, self.preprocess_logits_for_metrics = compute_metrics, preprocess_logits_for_metrics
+        self.compute_metrics, self.preprocess_logits_for_metrics = (
+            compute_metrics,
+            preprocess_logits_for_metrics,
+        )
         self.optimizer, self.lr_scheduler = optimizers
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = self.args.neftune_noise_alpha
@@ -118,7 +153,9 @@ class Trainer:
         self._accelerator: Any = None
         if type(self).create_accelerator_and_postprocess is not Trainer.create_accelerator_and_postprocess:
             self.create_accelerator_and_postprocess()
-        self._strategy = build_strategy(self.args.mixed_precision, self.args.world_size, lambda: self.accelerator)
+        self._strategy = build_strategy(
+            self.args.mixed_precision, self.args.world_size, lambda: self.accelerator
+        )
         self._set_model(model if model is not None else self.call_model_init())
         self._read_traits()
 
@@ -185,7 +222,10 @@ class Trainer:
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
         """Move weights and buffers; a model that manages its own placement stays where it is."""
-        if getattr(model, "hf_device_map", None) is None and getattr(model, "quantization_method", None) is None:
+        if (
+            getattr(model, "hf_device_map", None) is None
+            and getattr(model, "quantization_method", None) is None
+        ):
             model.to(device)
 
     def _read_traits(self) -> None:
@@ -233,6 +273,7 @@ class Trainer:
         self.hp_name = self.hp_search_backend = None
         self.hub_model_id = None
         self.current_flos: float = 0.0
+        self.model_preparation_time: float | None = None
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
@@ -241,7 +282,8 @@ class Trainer:
         self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._record_factor: Any = 1.0
         self._eval_records: Records | None = None  # where record() goes during an evaluation
-        self._train_window: deque[tuple[Any, Any]] = deque(maxlen=max(self.args.train_metrics, 1))
+        self._step_data = StepData(self.callback_handler.extras)
+        self._train_window = TrainWindow(self.args.train_metrics)
         self._eval_dataloaders: dict[str, Any] = {}
         self._is_in_round = False  # between the first and the last of several evaluation sets
         self._eval_weight = 0.0  # rows or items of the last evaluation, to join the losses of several sets
@@ -267,7 +309,9 @@ class Trainer:
             dataset = self.eval_dataset[eval_dataset]
         else:
             dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
-        loader = self._get_dataloader(dataset, "evaluation", self.args.eval_batch_size, self._get_eval_sampler)
+        loader = self._get_dataloader(
+            dataset, "evaluation", self.args.eval_batch_size, self._get_eval_sampler
+        )
         if self.args.dataloader_persistent_workers and (dataset is self.eval_dataset or key != "eval"):
             self._eval_dataloaders[key] = loader
         return loader
@@ -293,7 +337,12 @@ class Trainer:
         is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
         sampler = traits.call_positional(sampler_fn, dataset) if is_map_style else None
         return loaders.build_loader(
-            dataset, self.args, batch_size=batch_size, collate=collate, sampler=sampler, is_training=is_training
+            dataset,
+            self.args,
+            batch_size=batch_size,
+            collate=collate,
+            sampler=sampler,
+            is_training=is_training,
         )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -314,7 +363,9 @@ class Trainer:
         """The order of evaluation samples: as they stand."""
         if eval_dataset is None or not loaders.has_length(eval_dataset):
             return None
-        return samplers.build_order("sequential", eval_dataset, self.args, batch_size=self.args.eval_batch_size)
+        return samplers.build_order(
+            "sequential", eval_dataset, self.args, batch_size=self.args.eval_batch_size
+        )
 
     def _set_signature_columns_if_needed(self) -> None:
         """Set `self._signature_columns`: the names that are not dropped. Override to keep others."""
@@ -400,15 +451,21 @@ class Trainer:
             )
         return self.optimizer
 
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> Any:
         """Set and return `self.lr_scheduler`. Override to bring a schedule of your own."""
         if self.lr_scheduler is None:
-            self.lr_scheduler = schedules.build_schedule(self.args, optimizer or self.optimizer, num_training_steps)
+            self.lr_scheduler = schedules.build_schedule(
+                self.args, optimizer or self.optimizer, num_training_steps
+            )
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
     @staticmethod
-    def get_optimizer_cls_and_kwargs(args: TrainingArguments, model: nn.Module | None = None) -> tuple[Any, Any]:
+    def get_optimizer_cls_and_kwargs(
+        args: TrainingArguments, model: nn.Module | None = None
+    ) -> tuple[Any, Any]:
         """The optimizer class that `args.optim` names, and its arguments."""
         return find_optimizer(args, model)
 
@@ -433,7 +490,12 @@ class Trainer:
         if param is None:
             return [group["params"] for group in self.optimizer.param_groups]
         return next(
-            (group for group in self.optimizer.param_groups if any(param is other for other in group["params"])), None
+            (
+                group
+                for group in self.optimizer.param_groups
+                if any(param is other for other in group["params"])
+            ),
+            None,
         )
 
     def get_num_trainable_parameters(self) -> int:
@@ -474,7 +536,7 @@ class Trainer:
                 )
         finally:
             self.is_in_train = False
-            self._release_step_data()
+            self._step_data.release()
         return result
 
     def _inner_training_loop(
@@ -490,7 +552,7 @@ class Trainer:
         plan = self._plan_run(loader, resume_from_checkpoint)
         model = self._prepare_for_training(plan, loader, resume_from_checkpoint)
         self._check_best_metric(ignore_keys_for_eval)
-        self._describe_run(plan)
+        logger.info("Training %s: %s", type(self.model).__name__, plan)
 
         self._event("on_train_begin")
         if self.args.eval_on_start:
@@ -498,7 +560,9 @@ class Trainer:
         if plan.first_step < plan.max_steps:
             for epoch in range(plan.first_epoch, plan.num_epochs):
                 self._event("on_epoch_begin")
-                self._run_epoch(model, loader, epoch, plan, trial, ignore_keys_for_eval, resume_from_checkpoint)
+                self._run_epoch(
+                    model, loader, epoch, plan, trial, ignore_keys_for_eval, resume_from_checkpoint
+                )
                 if self.control.should_training_stop:
                     break
         return self._finish_training(plan, trial)
@@ -549,7 +613,9 @@ class Trainer:
             if accepted:
                 self.optimizer.step()
             self._event("on_optimizer_step")
-            learning_rate = self._get_learning_rate()  # the rate this update used, before the schedule moves on
+            learning_rate = (
+                self._get_learning_rate()
+            )  # the rate this update used, before the schedule moves on
             if accepted:
                 self._advance_schedule()
             self._zero_grad()
@@ -558,13 +624,14 @@ class Trainer:
             self.state.global_step += 1
             self.state.epoch = plan.epoch_at(epoch, batches_done)
             self._event("on_step_end")
-            self._release_step_data()
+            self._step_data.release()
             report()
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
 
         if batches_done == 0:
-            self._stop_without_data()
+            logger.warning("An epoch gave no batch: training stops at update %d.", self.state.global_step)
+            self.control.should_training_stop = True
         self._event("on_epoch_end")
         report()
 
@@ -601,16 +668,14 @@ class Trainer:
         inputs = self._prepare_inputs(inputs)
         items_share = self._count_items(inputs) / num_items_in_batch if self._weighs_items else None
         self._record_factor = self._share_of_update(items_share, num_items_in_batch)
-        wants_outputs = self._wants_outputs
+        wants_outputs = self.args.train_metrics > 0 or self.callback_handler.wants_step_data
         seen = dict(inputs) if wants_outputs and isinstance(inputs, Mapping) else inputs
         with self.compute_loss_context_manager():
             loss, outputs = self._call_compute_loss(
                 model, inputs, wants_outputs, None if self._weighs_items else num_items_in_batch
             )
         if wants_outputs:
-            self._keep_step_data(seen, outputs, loss)
-        if self._empties_cache():
-            torch.cuda.empty_cache()
+            self._observe(seen, outputs, loss)
         if items_share is not None:
             loss = loss * items_share
         elif self._record_factor != 1.0:
@@ -654,7 +719,9 @@ class Trainer:
             loss = self.compute_loss_func(outputs, labels, **options)
         elif labels is not None and self.label_smoother is not None:
             shifts = traits.is_causal_lm(self.model)
-            loss = self.label_smoother(outputs, labels, shift_labels=shifts, num_items_in_batch=num_items_in_batch)
+            loss = self.label_smoother(
+                outputs, labels, shift_labels=shifts, num_items_in_batch=num_items_in_batch
+            )
         else:
             loss = losses.read_loss(outputs)
         if loss is None:
@@ -665,7 +732,9 @@ class Trainer:
         """The context `compute_loss` runs in."""
         return self.autocast_smart_context_manager()
 
-    def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
+    def autocast_smart_context_manager(
+        self, cache_enabled: bool | None = True
+    ) -> AbstractContextManager[Any]:
         """No further autocast: where mixed precision is on, the model's forward has it inside."""
         return _NOTHING
 
@@ -687,7 +756,8 @@ class Trainer:
                 logs["grad_norm"] = float(grad_norm)
             logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
             logs.update(groups.named_rates(self.optimizer))
-            logs.update(self._train_metrics())
+            train_metrics = metric_tools.plain_numbers(self._train_window.compute(self.compute_metrics))
+            logs.update(metric_tools.prefix_keys(train_metrics, "train"))
             self.store_flos()
             traits.call_with_declared(self.log, logs=logs, start_time=start_time)
 
@@ -736,22 +806,6 @@ class Trainer:
     @property
     def _may_undo(self) -> bool:
         return self._micro_batches.enabled or self.args.on_nonfinite != "warn"
-
-    @property
-    def _globalstep_last_logged(self) -> int:
-        return self._meter.last_logged_step
-
-    @_globalstep_last_logged.setter
-    def _globalstep_last_logged(self, step: int) -> None:
-        self._meter.last_logged_step = step
-
-    @property
-    def _total_loss_scalar(self) -> float:
-        return self._meter.total_loss
-
-    @_total_loss_scalar.setter
-    def _total_loss_scalar(self, total: float) -> None:
-        self._meter.total_loss = total
 
     def _find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | None:
         """The folder to resume from, if any."""
@@ -830,7 +884,9 @@ class Trainer:
         model = self._strategy.prepare_model(model)
         if self.args.torch_compile and training:
             return torch.compile(  # type: ignore[return-value]
-                model, backend=self.args.torch_compile_backend or "inductor", mode=self.args.torch_compile_mode
+                model,
+                backend=self.args.torch_compile_backend or "inductor",
+                mode=self.args.torch_compile_mode,
             )
         return model
 
@@ -840,7 +896,9 @@ class Trainer:
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
 
-    def _start_epoch(self, loader: Any, epoch: int, plan: TrainingPlan, checkpoint: str | None) -> Iterator[Any]:
+    def _start_epoch(
+        self, loader: Any, epoch: int, plan: TrainingPlan, checkpoint: str | None
+    ) -> Iterator[Any]:
         """The batches of an epoch, from where a resumed run left it."""
         if hasattr(loader, "set_epoch"):
             loader.set_epoch(epoch)
@@ -853,37 +911,18 @@ class Trainer:
         self._load_rng_state(checkpoint)  # after iter(): that drew from the generators in the first run too
         return iterator
 
-    def _describe_run(self, plan: TrainingPlan) -> None:
-        logger.info(
-            "Training %s: %d updates of %d samples, %d samples per epoch, %d trainable parameters.",
-            type(self.model).__name__,
-            plan.max_steps - plan.first_step,
-            plan.total_batch_size,
-            plan.num_examples,
-            self.get_num_trainable_parameters(),
-        )
-
     def _describe_weighting(self, batch: Any, plan: TrainingPlan) -> None:
         """Say it where the default makes a result depend on how batches are cut."""
         if self._weighs_items:
             return
-        by_items = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        is_split, has_own_loss = plan.accumulation > 1, self.compute_loss_func is not None
         notice = losses.describe_weighting(
-            is_split=plan.accumulation > 1 and not by_items,
-            has_item_labels=losses.has_item_labels(batch, self.label_names),
-            evaluates=self.eval_dataset is not None,
+            is_averaged=is_split and not has_own_loss and not self.model_accepts_loss_kwargs,
+            is_summed=is_split and not has_own_loss and traits.leaves_num_items_unused(self.model),
+            weighs_rows=self.eval_dataset is not None and losses.has_item_labels(batch, self.label_names),
         )
         if notice is not None:
             logger.warning(notice)
-
-    def _stop_without_data(self) -> None:
-        logger.warning(
-            "An epoch gave no batch, so training stops at update %d of %d. A stream that ran dry, or max_steps beyond "
-            "what it holds, does that.",
-            self.state.global_step,
-            self.state.max_steps,
-        )
-        self.control.should_training_stop = True
 
     def _share_of_update(self, items_share: Any, num_items: Any) -> Any:
         """What the loss of a micro-batch is multiplied by, to be its share of the update's."""
@@ -895,43 +934,19 @@ class Trainer:
             is_scaled = by_model or self.compute_loss_func is not None
         return 1.0 if is_scaled else 1.0 / self.current_gradient_accumulation_steps
 
-    @property
-    def _wants_outputs(self) -> bool:
-        return self.args.train_metrics > 0 or self.callback_handler.wants_step_data
-
-    def _keep_step_data(self, inputs: Any, outputs: Any, loss: torch.Tensor) -> None:
-        """Hold what the model saw and said for the callbacks of this step and for metrics of training batches."""
-        self.callback_handler.extras.update(inputs=inputs, outputs=outputs, loss=loss.detach())
+    def _observe(self, inputs: Any, outputs: Any, loss: torch.Tensor) -> None:
+        """Keep a step for the callbacks of this step and for metrics of training batches."""
+        self._step_data.keep(inputs, outputs, loss)
         if self.args.train_metrics and outputs is not None:
-            self._train_window.append(self._answers(inputs, outputs))
+            labels = batches.labels_of(inputs, self.label_names, self.compute_loss_func is not None)
+            logits = batches.outputs_without_loss(outputs, traits.ignored_outputs(self.model), has_loss=True)
+            self._train_window.add(self._preprocess(logits, labels), labels)
 
-    def _release_step_data(self) -> None:
-        """Free the outputs: the next forward needs their memory."""
-        extras = self.callback_handler.extras
-        if "outputs" in extras:
-            extras.update(inputs=None, outputs=None, loss=None)
-
-    def _answers(self, inputs: Any, outputs: Any) -> tuple[Any, Any]:
-        """Logits and labels of a batch as metrics see them."""
-        labels = self._labels_of(inputs)
-        logits = comm.nested_detach(batches.outputs_without_loss(outputs, self._ignored_outputs(None), True))
-        if self.preprocess_logits_for_metrics is not None:
-            logits = self.preprocess_logits_for_metrics(logits, labels)
-        return logits, labels
-
-    def _train_metrics(self) -> dict[str, float]:
-        """`compute_metrics` over the last training batches, from logits that are there already."""
-        if not self._train_window or self.compute_metrics is None:
-            return {}
-        collector = Collector(concat=self.args.eval_do_concat_batches)
-        for logits, labels in self._train_window:
-            collector.add(predictions=logits, labels=labels)
-        metrics = self.compute_metrics(EvalPrediction(collector.predictions, collector.labels))
-        return metric_tools.prefix_keys(metric_tools.plain_numbers(metrics), "train")
-
-    def _empties_cache(self) -> bool:
-        every = self.args.torch_empty_cache_steps
-        return every is not None and self.state.global_step % every == 0
+    def _preprocess(self, logits: Any, labels: Any) -> Any:
+        """Logits as metrics see them."""
+        if logits is None or self.preprocess_logits_for_metrics is None:
+            return logits
+        return self.preprocess_logits_for_metrics(logits, labels)
 
     def _backward_options(self) -> dict[str, Any]:
         """LOMO steps inside backward and must be told its rate."""
@@ -952,19 +967,11 @@ class Trainer:
         return self._strategy.clip_grad_norm(self._parameters, self.args.max_grad_norm)
 
     def _accepts_update(self, grad_norm: torch.Tensor) -> bool:
-        """Whether the gradients may change the weights; reads from the device only if `on_nonfinite` asks to."""
+        """Whether the gradients may change the weights; asks the device only if `on_nonfinite` wants it to."""
         self._meter.watch(grad_norm)
-        if self.args.on_nonfinite == "warn":
+        policy, update = self.args.on_nonfinite, self.state.global_step + 1
+        if policy == "warn" or accepts_update(policy, grad_norm, self._meter.update_loss, update):
             return True
-        update_loss = self._meter.update_loss
-        if bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss)):  # host sync
-            return True
-        if self.args.on_nonfinite == "raise":
-            raise FloatingPointError(
-                f"Update {self.state.global_step + 1} has loss {float(update_loss)} and gradient norm "
-                f"{float(grad_norm)}. The weights are as they were before it. Look at its data and the learning "
-                "rate, or set on_nonfinite='skip' to leave such updates out."
-            )
         self._meter.refuse_update()
         return False
 
@@ -986,6 +993,9 @@ class Trainer:
             name = getattr(self.model, "main_input_name", "input_ids")
             pad_token = getattr(self.processing_class, "pad_token_id", None)
             self._meter.add_tokens(batches.count_input_tokens(inputs, name, str(mode), pad_token))
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            torch.cuda.empty_cache()
 
     def _finish_training(self, plan: TrainingPlan, trial: Any) -> TrainOutput:
         """Results of the run, and the best model where that is asked for."""
@@ -1028,7 +1038,9 @@ class Trainer:
         output = self.evaluation_loop(
             loader,
             description="Evaluation",
-            prediction_loss_only=True if self.compute_metrics is None else None,  # nobody would look at the rest
+            prediction_loss_only=True
+            if self.compute_metrics is None
+            else None,  # nobody would look at the rest
             ignore_keys=ignore_keys,
             metric_key_prefix=metric_key_prefix,
         )
@@ -1103,38 +1115,32 @@ class Trainer:
         """One pass over a loader without learning: predict each batch, collect, compute metrics."""
         args = self.args
         loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        keeps_batches = not args.batch_eval_metrics or description == "Prediction"
         model = self._prepare_for_evaluation()
         self.callback_handler.eval_dataloader = dataloader
         collector = self._build_collector(dataloader)
-        keeps_batches = not args.batch_eval_metrics or description == "Prediction"
-        batch_metrics: dict[str, Any] | None = None
+        metrics: dict[str, Any] = {}
         self._eval_records = Records()
         try:
             for inputs, is_last in batches.mark_last(dataloader):
-                num_rows = comm.find_batch_size(inputs)
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
-                if logits is not None and self.preprocess_logits_for_metrics is not None:
-                    logits = self.preprocess_logits_for_metrics(logits, labels)
-                collector.add(
-                    losses=loss,
-                    predictions=logits if keeps_batches else None,
-                    labels=labels if keeps_batches else None,
-                    inputs=self._main_input(inputs) if "inputs" in args.include_for_metrics else None,
-                    num_rows=num_rows,
-                    num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
-                )
+                logits = self._preprocess(logits, labels)
+                self._collect(collector, inputs, loss, *((logits, labels) if keeps_batches else (None, None)))
                 self._event("on_prediction_step")
                 if args.batch_eval_metrics and logits is not None and labels is not None:
-                    batch_metrics = self._compute_batch_metrics(logits, labels, inputs, loss, is_last)
-            metrics = self._compute_metrics(collector, batch_metrics)
-            metrics.update(self._eval_records.drain())
+                    metrics = self._compute_batch_metrics(inputs, loss, logits, labels, is_last)
+            if self.compute_metrics is not None and not args.batch_eval_metrics:
+                metrics = metric_tools.compute_set_metrics(
+                    self.compute_metrics, collector, args.include_for_metrics
+                )
+            metrics = {**metric_tools.plain_numbers(metrics), **self._eval_records.drain()}
         finally:
             self._eval_records = None
 
         self._eval_weight = collector.weight
         if collector.loss is not None:
             metrics[f"{metric_key_prefix}_loss"] = collector.loss
-        if hasattr(self, "model_preparation_time"):
+        if self.model_preparation_time is not None:
             metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
         metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
         return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
@@ -1148,7 +1154,9 @@ class Trainer:
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
         """The 4.x name of `evaluation_loop`."""
-        return self.evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        return self.evaluation_loop(
+            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+        )
 
     def prediction_step(
         self,
@@ -1159,19 +1167,25 @@ class Trainer:
     ) -> tuple[torch.Tensor | None, Any, Any]:
         """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
         inputs = self._prepare_inputs(inputs)
-        labels = self._labels_of(inputs)  # before compute_loss, which may take them out
-        has_loss = labels is not None or self._gives_loss_without_labels(inputs)
+        has_own_loss = self.compute_loss_func is not None
+        labels = comm.nested_detach(batches.labels_of(inputs, self.label_names, has_own_loss))
+        return_loss = batches.entry(inputs, "return_loss")
+        gives_loss = self.can_return_loss if return_loss is None else return_loss
+        has_loss = labels is not None or (not self.label_names and bool(gives_loss))
         loss = None
         with torch.no_grad(), self.compute_loss_context_manager():
             if has_loss:
-                num_items = None if self._weighs_items else self._get_num_items_in_batch([inputs], self.args.device)
+                num_items = (
+                    None if self._weighs_items else self._get_num_items_in_batch([inputs], self.args.device)
+                )
                 loss, outputs = self._call_compute_loss(model, inputs, True, num_items)
                 loss = loss.detach().mean()
             else:
                 outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
         if prediction_loss_only:
             return loss, None, None
-        logits = batches.outputs_without_loss(outputs, self._ignored_outputs(ignore_keys), has_loss)
+        ignored = traits.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
+        logits = batches.outputs_without_loss(outputs, ignored, has_loss)
         return loss, comm.nested_detach(logits), labels
 
     # ---- evaluate: what the methods above name ----
@@ -1184,7 +1198,9 @@ class Trainer:
         if trial is not None:
             self._report_to_hp_search(trial, self.state.global_step, metrics)
         if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
-            self.lr_scheduler.step(metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss"))
+            self.lr_scheduler.step(
+                metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
+            )
         return metrics
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
@@ -1212,24 +1228,29 @@ class Trainer:
     def _evaluates_in_its_own_way(self) -> bool:
         """Whether metrics come from somewhere a rehearsal would not see."""
         cls = type(self)
-        overridden = cls.evaluate is not Trainer.evaluate or cls.evaluation_loop is not Trainer.evaluation_loop
+        overridden = (
+            cls.evaluate is not Trainer.evaluate or cls.evaluation_loop is not Trainer.evaluation_loop
+        )
         return overridden or self.args.batch_eval_metrics
 
     def _rehearse_metrics(self, sets: dict[str, Any], ignore_keys: list[str] | None) -> set[str]:
         """The keys `compute_metrics` gives on the first batch of each evaluation set."""
+        assert self.compute_metrics is not None
         found: set[str] = set()
         model = self._prepare_for_evaluation()
         for name in sets:
             loader = self.get_eval_dataloader(name or None)
             collector = self._build_collector(None)
             for inputs in islice(loader, 1):
-                _, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
-                if self.preprocess_logits_for_metrics is not None:
-                    logits = self.preprocess_logits_for_metrics(logits, labels)
-                collector.add(predictions=logits, labels=labels, inputs=self._main_input(inputs))
+                loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
+                self._collect(collector, inputs, loss, self._preprocess(logits, labels), labels)
             try:
-                metrics = self._compute_metrics(collector, None)
-            except Exception as error:  # a metric may not be defined on so few rows: then the evaluation will tell
+                metrics = metric_tools.compute_set_metrics(
+                    self.compute_metrics, collector, self.args.include_for_metrics
+                )
+            except (
+                Exception
+            ) as error:  # a metric may not be defined on so few rows: then the evaluation will tell
                 logger.info("compute_metrics could not be tried on one batch: %s", error)
                 return {checks.ANY_KEY}
             found.update(f"{name}_{key}" if name else key for key in metrics)
@@ -1261,63 +1282,31 @@ class Trainer:
             loss_weighting=self.args.loss_weighting,
         )
 
-    def _labels_of(self, inputs: Any) -> Any:
-        """The labels in a batch, detached: one as it is, several as a tuple, None unless all are there."""
-        if not isinstance(inputs, Mapping):
-            return batches.take_labels(inputs, ())[1] if self.compute_loss_func is not None else None
-        names = self.label_names
-        if not names and self.compute_loss_func is not None and "labels" in inputs:
-            names = ["labels"]
-        if not names or any(inputs.get(name) is None for name in names):
-            return None
-        labels = comm.nested_detach(tuple(inputs[name] for name in names))
-        return labels[0] if len(labels) == 1 else labels
-
-    def _gives_loss_without_labels(self, inputs: Any) -> bool:
-        asked = inputs.get("return_loss") if isinstance(inputs, Mapping) else None
-        return not self.label_names and bool(self.can_return_loss if asked is None else asked)
-
-    def _ignored_outputs(self, ignore_keys: list[str] | None) -> list[str]:
-        """Keys of the outputs that are no predictions."""
-        if ignore_keys is not None:
-            return ignore_keys
-        config = getattr(self.model, "config", None)
-        return getattr(config, "keys_to_ignore_at_inference", ["past_key_values"]) if config is not None else []
-
-    def _main_input(self, inputs: Any) -> Any:
-        name = getattr(self.model, "main_input_name", "input_ids")
-        return self._prepare_input(inputs[name]) if isinstance(inputs, Mapping) and name in inputs else None
-
-    def _compute_metrics(self, collector: Collector, batch_metrics: dict[str, Any] | None) -> dict[str, Any]:
-        """What `compute_metrics` gives for the whole set, as plain numbers."""
-        metrics = batch_metrics or {}
-        if self.compute_metrics is not None and not self.args.batch_eval_metrics:
-            predictions, labels = collector.predictions, collector.labels
-            if predictions is not None and labels is not None:
-                named = self.args.include_for_metrics
-                metrics = self.compute_metrics(
-                    EvalPrediction(
-                        predictions,
-                        labels,
-                        inputs=collector.inputs if "inputs" in named else None,
-                        losses=collector.losses if "loss" in named else None,
-                    )
-                )
-        plain: dict[str, Any] = metric_tools.plain_numbers(dict(metrics))
-        return plain
-
-    def _compute_batch_metrics(self, logits: Any, labels: Any, inputs: Any, loss: Any, is_last: bool) -> Any:
-        """`compute_metrics` on one batch; its answer to the last one counts."""
-        if self.compute_metrics is None:
-            return None
-        named = self.args.include_for_metrics
-        prediction = EvalPrediction(
-            logits,
-            labels,
-            inputs=inputs if "inputs" in named else None,
-            losses=loss if "loss" in named else None,
+    def _collect(self, collector: Collector, inputs: Any, loss: Any, logits: Any, labels: Any) -> None:
+        """Hand the results of one batch to the collector."""
+        main_input = batches.entry(inputs, traits.main_input_name(self.model))
+        collector.add(
+            losses=loss,
+            predictions=logits,
+            labels=labels,
+            inputs=self._prepare_input(main_input) if "inputs" in self.args.include_for_metrics else None,
+            num_rows=comm.find_batch_size(inputs),
+            num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
         )
-        return self.compute_metrics(prediction, compute_result=is_last)
+
+    def _compute_batch_metrics(
+        self, inputs: Any, loss: Any, logits: Any, labels: Any, is_last: bool
+    ) -> dict[str, Any]:
+        """`compute_metrics` on one batch; only its answer to the last one counts."""
+        if self.compute_metrics is None:
+            return {}
+        named = self.args.include_for_metrics
+        extras = {
+            "inputs": inputs if "inputs" in named else None,
+            "losses": loss if "loss" in named else None,
+        }
+        prediction = EvalPrediction(logits, labels, **extras)
+        return self.compute_metrics(prediction, compute_result=is_last) or {}
 
     def _add_speed(self, output: EvalLoopOutput, start_time: float, prefix: str) -> None:
         """Add runtime and throughput to an evaluation's metrics."""
@@ -1333,14 +1322,6 @@ class Trainer:
         """Tensors of all processes together, as arrays."""
         return comm.nested_numpify(comm.gather(tensors)) if tensors is not None else None
 
-    def torch_jit_model_eval(self, model: nn.Module, dataloader: Any, training: bool = False) -> NoReturn:
-        """TorchScript evaluation, which is gone."""
-        raise NotImplementedError("TorchScript evaluation is not part of footplate. Use torch_compile=True.")
-
-    def ipex_optimize_model(self, model: nn.Module, training: bool = False, dtype: Any = torch.float32) -> NoReturn:
-        """Intel's extension, which is gone."""
-        raise NotImplementedError("IPEX is not part of footplate: torch has its optimisations. Use torch_compile=True.")
-
     # ---- save and load ----
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -1350,7 +1331,9 @@ class Trainer:
             output_dir: The folder; default `args.output_dir`.
         """
         if self.args.should_save:
-            traits.call_with_declared(self._save, output_dir=output_dir or self.args.output_dir, state_dict=None)
+            traits.call_with_declared(
+                self._save, output_dir=output_dir or self.args.output_dir, state_dict=None
+            )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """Write weights, configuration, processing class and arguments into a folder."""
@@ -1362,10 +1345,6 @@ class Trainer:
         if hasattr(processing, "save_pretrained"):
             processing.save_pretrained(folder)
         argument_files.save_arguments(self.args.to_dict(), folder)
-
-    def _save_tpu(self, output_dir: str | None = None) -> NoReturn:
-        """Saving from a TPU, which footplate has no engine for."""
-        raise NotImplementedError("This machine has no TPU that footplate could save from. Use save_model().")
 
     def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
         """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
@@ -1397,7 +1376,10 @@ class Trainer:
             metric_tools.save_metrics_file(str(self.args.output_dir), split, metrics, combined)
 
     def _sorted_checkpoints(
-        self, output_dir: str | None = None, checkpoint_prefix: str = CHECKPOINT_PREFIX, use_mtime: bool = False
+        self,
+        output_dir: str | None = None,
+        checkpoint_prefix: str = CHECKPOINT_PREFIX,
+        use_mtime: bool = False,
     ) -> list[str]:
         """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
         return [str(path) for path in rotation.find_checkpoints(output_dir or str(self.args.output_dir))]
@@ -1437,19 +1419,16 @@ class Trainer:
 
     def _load_callback_state(self) -> None:
         """Give callbacks the state they had: a counter that starts again would make another run."""
-        stored = self.state.stateful_callbacks or {}
-        for candidate in self._stateful():
-            states = stored.get(type(candidate).__name__)
-            state = states.pop(0) if isinstance(states, list) and states else states
-            for name, value in (state or {}).get("attributes", {}).items():
-                setattr(candidate, name, value)
+        restore_states(self._stateful(), self.state.stateful_callbacks or {})
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Name the weights that were missing or left over."""
         if load_result.missing_keys:
             logger.warning("Weights missing from the checkpoint: %s.", load_result.missing_keys)
         if load_result.unexpected_keys:
-            logger.warning("Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys)
+            logger.warning(
+                "Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys
+            )
 
     def _get_output_dir(self, trial: Any = None) -> str:
         """The folder of this run."""
@@ -1483,42 +1462,22 @@ class Trainer:
         """Metrics as a person reads them."""
         return metric_tools.metrics_format(metrics)
 
-    # ---- share and search: not in this version ----
+    # ---- not in this version: hardware, share, search ----
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """A model card; not in this version."""
-        _not_yet("create_model_card", "Model cards")
+    torch_jit_model_eval = _missing("torch_jit_model_eval", "TorchScript is", "Use torch_compile=True.")
+    ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
+    _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
 
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Upload to the Hub; not in this version."""
-        _not_yet("push_to_hub", "Sharing on the Hub")
-
-    def init_hf_repo(self, token: str | None = None) -> NoReturn:
-        """A repository on the Hub; not in this version."""
-        _not_yet("init_hf_repo", "Sharing on the Hub")
-
-    def init_git_repo(self, at_init: bool = False) -> NoReturn:
-        """The 4.x way to a repository on the Hub; not in this version."""
-        _not_yet("init_git_repo", "Sharing on the Hub")
-
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> NoReturn:
-        _not_yet("_push_from_checkpoint", "Sharing on the Hub")
-
-    def _add_sm_patterns_to_gitignore(self) -> NoReturn:
-        _not_yet("_add_sm_patterns_to_gitignore", "Sharing on the Hub")
-
-    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Search for hyperparameters; not in this version."""
-        _not_yet("hyperparameter_search", "Hyperparameter search")
-
-    def _hp_search_setup(self, trial: Any) -> NoReturn:
-        _not_yet("_hp_search_setup", "Hyperparameter search")
-
-    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> NoReturn:
-        _not_yet("_report_to_hp_search", "Hyperparameter search")
-
-    def _tune_save_checkpoint(self, checkpoint_dir: str) -> NoReturn:
-        _not_yet("_tune_save_checkpoint", "Hyperparameter search")
+    create_model_card = _missing("create_model_card", "Model cards are")
+    push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
+    init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
+    init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
+    _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
+    _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
+    hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
+    _hp_search_setup = _missing("_hp_search_setup", "Hyperparameter search is")
+    _report_to_hp_search = _missing("_report_to_hp_search", "Hyperparameter search is")
+    _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")
 
     # ---- callbacks and place ----
 
@@ -1538,15 +1497,6 @@ class Trainer:
         """Remove a callback."""
         self.callback_handler.remove_callback(callback)
 
-    @property
-    def tokenizer(self) -> Any:
-        """The 4.x name of `processing_class`."""
-        return self.processing_class
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self.processing_class = tokenizer
-
     def is_local_process_zero(self) -> bool:
         """Whether this is the first process of its machine."""
         return self.args.local_process_index == 0
@@ -1554,7 +1504,3 @@ class Trainer:
     def is_world_process_zero(self) -> bool:
         """Whether this is the first process of all."""
         return self.args.process_index == 0
-
-
-def _not_yet(method: str, subject: str) -> NoReturn:
-    raise NotImplementedError(f"Trainer.{method}: {subject} is not in this version of footplate.")

@@ -4,12 +4,21 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import nbclient
 import nbformat
 import pytest
 
-from footplate.callbacks.notebook import Table, format_seconds, name_metrics
+from footplate.callbacks.notebook import (
+    Bar,
+    LiveOutput,
+    NotebookProgressCallback,
+    Table,
+    format_seconds,
+    name_metrics,
+)
+from footplate.state import TrainerControl, TrainerState
 
 SETUP = """
 from types import SimpleNamespace
@@ -49,7 +58,7 @@ def run(strategy, max_steps=4, start=0, metrics=None):
 CELLS = {
     "steps": """
 run("steps", metrics=lambda state: [{"eval_loss": 0.5 / state.global_step, "eval_exact_match": 0.25,
-    "eval_note": "<script>alert('x')</script>", "eval_runtime": 1.0, "eval_steps_per_second": 2.0, "epoch": 1.0}])
+    "eval_note": "<script>alert('x')</script>", "eval_runtime": 1, "eval_steps_per_second": 2, "epoch": 1}])
 """,
     "epochs": """run("epoch", metrics=lambda state: [{"eval_loss": 0.125, "eval_<b>f1</b>": 3}])""",
     "no evaluation": """run("no", max_steps=3, start=1)""",
@@ -66,6 +75,7 @@ for loss in (0.75, 0.5):
 for _ in range(3):
     handler.on_prediction_step(args, state, TrainerControl())
 handler.on_predict(args, state, TrainerControl(), {"test_loss": 1.0})
+None
 """,
     "another process": """
 state = TrainerState(is_world_process_zero=False, max_steps=2)
@@ -73,6 +83,7 @@ for event in ("on_train_begin", "on_step_end", "on_prediction_step", "on_train_e
     getattr(handler, event)(SimpleNamespace(**vars(args), logging_first_step=False, logging_strategy="no",
                             save_strategy="no"), state, TrainerControl())
 handler.on_evaluate(args, state, TrainerControl(), {"eval_loss": 1.0})
+None
 """,
 }
 
@@ -211,6 +222,26 @@ def test_evaluations_by_themselves_each_leave_a_table_and_a_prediction_leaves_no
 
 def test_a_process_that_does_not_lead_shows_nothing(notebook):
     assert notebook["left"]["another process"] == []
+
+
+@pytest.mark.parametrize(("seconds", "num_drawings"), [(0.0, 13), (3600.0, 6)])
+def test_bars_are_drawn_no_more_often_than_asked(monkeypatch, seconds, num_drawings):
+    pages, args, control = [], SimpleNamespace(eval_strategy="steps"), TrainerControl()
+    monkeypatch.setattr(LiveOutput, "show", lambda self, html: pages.append(TableReader(html)))
+    monkeypatch.setattr(Bar, "seconds_between_drawings", seconds)
+    callback = NotebookProgressCallback()
+    callback.on_train_begin(args, TrainerState(max_steps=5), control)
+    for step in range(1, 6):
+        state = TrainerState(global_step=step, max_steps=5)
+        callback.on_step_end(args, state, control)
+    for event in ("on_evaluate", "on_predict"):
+        for _ in range(2):
+            callback.on_prediction_step(args, state, control, eval_dataloader=range(4))
+        getattr(callback, event)(args, state, control, metrics={"eval_loss": 0.5})
+    callback.on_train_end(args, state, control)
+    # a start, a table, a bar gone and an end are shown at once, and so is the first batch of an evaluation
+    assert len(pages) == num_drawings
+    assert (pages[-1].bars[0]["value"], pages[-1].rows[1]) == ("5", ["5", "No log", "0.500000"])
 
 
 def test_a_row_is_completed_until_its_first_cell_changes():

@@ -36,6 +36,7 @@ from footplate.data.loaders import (
     one_ahead,
     read_stream,
     seed_worker,
+    start_at,
 )
 from footplate.data.order import LengthGroupedOrder, RandomOrder, SequentialOrder
 from footplate.data.samplers import IterableDatasetShard
@@ -265,6 +266,15 @@ def test_seeking_reads_no_skipped_sample_and_lasts_one_pass(is_training):
     assert dataset.read == list(order.indices(0))[17:]
     loader.set_epoch(1)
     assert flat_ids(loader) == list(order.indices(1))
+
+
+def test_a_pass_starts_late_by_seeking_or_else_by_reading_past(caplog):
+    dataset, order = Numbers(), RandomOrder(23, 0)
+    assert flat_ids(start_at(Loader(dataset, batch_size=4, sampler=order), 8, 2)) == order.indices(0)[8:]
+    assert len(dataset.read) == 15
+    assert not caplog.records
+    assert flat_ids(start_at(Loader(Stream(), batch_size=4), 8, 2)) == list(range(8, 23))
+    assert "reading and dropping 2 batches" in caplog.text
 
 
 def test_only_an_order_can_be_sought_in():

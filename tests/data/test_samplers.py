@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from footplate.data.samplers import (
     ShardSampler,
     build_order,
     get_length_grouped_indices,
+    read_weights,
 )
 
 NAMES = [
@@ -197,6 +199,21 @@ def test_the_named_model_input_counts_for_grouping():
     sounds = [{"input_values": [0.0] * size, "input_ids": [1]} for size in (5, 1, 9, 2)]
     order = build_order("group_by_length", sounds, ARGS, batch_size=1, model_input_name="input_values")
     assert order.lengths.tolist() == [5, 1, 9, 2]
+
+
+def test_weights_are_given_or_read_from_a_column():
+    rows = [{"weight": index / 2, "x": index} for index in range(4)]
+    stored = datasets.Dataset.from_list(rows)
+    assert read_weights([1.0, 2.0], rows) == [1.0, 2.0]
+    assert read_weights(None, rows) is None
+    assert read_weights("weight", rows) == [0.0, 0.5, 1.0, 1.5]
+    in_torch = read_weights("weight", stored.with_format("torch"))
+    assert in_torch.tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert in_torch.flags.writeable  # or torch would warn
+    assert read_weights("weight", stored.select([3, 1])).tolist() == [1.5, 0.5]
+    for dataset in (rows, stored):
+        with pytest.raises(ValueError, match="sample_weights='heft' is not a column"):
+            read_weights("heft", dataset)
 
 
 def test_an_unknown_name_or_missing_weights_are_refused():

@@ -68,11 +68,11 @@ def make_model() -> Callable[[], nn.Module]:
 
 @pytest.fixture
 def take_updates() -> Callable[..., list[torch.Tensor]]:
-    """Takes three updates with the same data each time and returns the weights."""
+    """Takes updates, three unless told, with the same data each time and returns the weights."""
 
-    def take(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    def take(model: nn.Module, optimizer: torch.optim.Optimizer, num_updates: int = 3) -> list[torch.Tensor]:
         tokens = torch.arange(28).view(4, 7)
-        for update in range(3):
+        for update in range(num_updates):
             model(tokens + update).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()

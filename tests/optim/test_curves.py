@@ -21,7 +21,9 @@ def walk(schedule, num_steps):
     for _ in range(num_steps):
         schedule.optimizer.step()
         schedule.step()
-        rates.append((list(schedule.get_last_lr()), [group["lr"] for group in schedule.optimizer.param_groups]))
+        rates.append(
+            (list(schedule.get_last_lr()), [group["lr"] for group in schedule.optimizer.param_groups])
+        )
     return rates
 
 

@@ -13,7 +13,9 @@ MAKERS = sorted(name for name in vars(schedule_makers) if name.startswith("get_"
 
 def test_every_schedule_function_of_the_original_exists():
     theirs = {
-        name for name in vars(original) if name.startswith("get_") and "schedule" in name and "adafactor" not in name
+        name
+        for name in vars(original)
+        if name.startswith("get_") and "schedule" in name and "adafactor" not in name
     } - {"get_scheduler"}
     assert theirs == set(MAKERS)
 
@@ -21,7 +23,9 @@ def test_every_schedule_function_of_the_original_exists():
 @pytest.mark.parametrize("name", MAKERS)
 def test_parameters_and_defaults_are_the_originals(name):
     def shape(function):
-        return [(key, value.kind, value.default) for key, value in inspect.signature(function).parameters.items()]
+        return [
+            (key, value.kind, value.default) for key, value in inspect.signature(function).parameters.items()
+        ]
 
     assert shape(getattr(schedule_makers, name)) == shape(getattr(original, name))
 
@@ -64,7 +68,7 @@ def test_a_lowest_rate_must_be_given_once(make_optimizer, name, options):
 
 
 def test_an_unknown_shape_of_the_plateau_schedule_is_refused(make_optimizer):
-    with pytest.raises(ValueError, match="decay_type='exponential'.*1-sqrt.*lr_scheduler_kwargs"):
+    with pytest.raises(ValueError, match=r"decay_type='exponential'.*1-sqrt.*lr_scheduler_kwargs"):
         schedule_makers.get_wsd_schedule(make_optimizer(0.1), 1, 2, 10, decay_type="exponential")
 
 
@@ -81,5 +85,5 @@ def test_a_plateau_that_does_not_fill_the_run_is_mentioned(make_optimizer, caplo
 
 
 def test_a_time_scale_of_zero_is_refused(make_optimizer):
-    with pytest.raises(ValueError, match="timescale=0 must be positive.*lr_scheduler_kwargs"):
+    with pytest.raises(ValueError, match=r"timescale=0 must be positive.*lr_scheduler_kwargs"):
         schedule_makers.get_inverse_sqrt_schedule(make_optimizer(0.1), 5, timescale=0)

@@ -100,7 +100,9 @@ def test_every_name_makes_its_schedule(make_optimizer, type_):
 
 
 def test_plateau_follows_the_metric_as_torch_does(make_optimizer):
-    ours, theirs = make_both(make_optimizer, "reduce_lr_on_plateau", None, None, {"patience": 1, "factor": 0.3})
+    ours, theirs = make_both(
+        make_optimizer, "reduce_lr_on_plateau", None, None, {"patience": 1, "factor": 0.3}
+    )
     for metric in (1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.1):
         ours.step(metric)
         theirs.step(metric)
@@ -112,12 +114,18 @@ def test_plateau_follows_the_metric_as_torch_does(make_optimizer):
 def test_build_schedule_reads_the_arguments(make_args, make_optimizer):
     args = make_args(lr_scheduler_type="cosine", lr_scheduler_kwargs={"num_cycles": 1.5}, warmup_steps=0.1)
     built = schedules.build_schedule(args, make_optimizer(0.1), 45)
-    assert walk(built, 45) == walk(original.get_cosine_schedule_with_warmup(make_optimizer(0.1), 5, 45, 1.5), 45)
+    assert walk(built, 45) == walk(
+        original.get_cosine_schedule_with_warmup(make_optimizer(0.1), 5, 45, 1.5), 45
+    )
 
 
 def test_build_schedule_accepts_empty_settings(make_args, make_optimizer):
-    args = make_args(lr_scheduler_type=SchedulerType.CONSTANT_WITH_WARMUP, lr_scheduler_kwargs={}, warmup_steps=2)
-    assert [float.fromhex(rate) for [rate] in walk(schedules.build_schedule(args, make_optimizer(1.0), 9), 4)] == [
+    args = make_args(
+        lr_scheduler_type=SchedulerType.CONSTANT_WITH_WARMUP, lr_scheduler_kwargs={}, warmup_steps=2
+    )
+    assert [
+        float.fromhex(rate) for [rate] in walk(schedules.build_schedule(args, make_optimizer(1.0), 9), 4)
+    ] == [
         0.0,
         0.5,
         1.0,
@@ -144,13 +152,20 @@ def test_the_plateau_schedule_can_do_without_the_runs_length(make_optimizer):
 
 
 def test_a_missing_setting_names_lr_scheduler_kwargs(make_optimizer):
-    with pytest.raises(TypeError, match=r"'warmup_stable_decay' needs \['num_decay_steps'\] in lr_scheduler_kwargs"):
+    with pytest.raises(
+        TypeError, match=r"'warmup_stable_decay' needs \['num_decay_steps'\] in lr_scheduler_kwargs"
+    ):
         schedules.get_scheduler("warmup_stable_decay", make_optimizer(0.1), 1, 10)
 
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("linear", "last_epoch"), ("cosine", "num_cycles"), ("reduce_lr_on_plateau", "patience"), ("greedy", "smooth")],
+    [
+        ("linear", "last_epoch"),
+        ("cosine", "num_cycles"),
+        ("reduce_lr_on_plateau", "patience"),
+        ("greedy", "smooth"),
+    ],
 )
 def test_an_unknown_setting_names_those_allowed(make_optimizer, name, allowed):
     with pytest.raises(TypeError, match=rf"lr_scheduler_kwargs has \['cycles'\].*'{name}'.*{allowed}"):
@@ -197,7 +212,11 @@ def test_random_settings_agree_with_the_original(make_optimizer):
     for _ in range(60):
         num_steps = draw.randint(1, 80)
         num_warmup_steps = draw.randint(0, num_steps)
-        options = {"num_cycles": draw.uniform(0.1, 4), "min_lr_rate": draw.random(), "warmup_lr_rate": draw.random()}
+        options = {
+            "num_cycles": draw.uniform(0.1, 4),
+            "min_lr_rate": draw.random(),
+            "warmup_lr_rate": draw.random(),
+        }
         ours, theirs = make_both(
             make_optimizer, "cosine_warmup_with_min_lr", num_warmup_steps, num_steps, options
         )

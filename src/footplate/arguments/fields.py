@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 
 from footplate.arguments import derived, export, setters
-from footplate.arguments.accelerator_config import AcceleratorConfig
 from footplate.arguments.checks import (
     DDP_BACKENDS,
     LOG_LEVELS,
@@ -176,9 +175,8 @@ class TrainingArguments(OldNamesAccepted):
     data_seed: int | None = opt(None, "Seed of the sample order; unset means seed.")
 
     use_cpu: bool = opt(False, "Train on the CPU even where there is an accelerator.", section="Engine")
-    accelerator_config: AcceleratorConfig | dict[str, Any] | str | None = opt(
-        None, "Settings of Accelerate, or a JSON file."
-    )
+    # Any form may be given; it reads as an AcceleratorConfig.
+    accelerator_config: Any = opt(None, "Settings of Accelerate, or a JSON file.", metavar="JSON")
     parallelism_config: Any = opt(None, "Accelerate's ParallelismConfig.")
 
     dataloader_drop_last: bool = opt(False, "Drop the last batch if it is short.", section="Data")

@@ -80,7 +80,7 @@ class GroupedHelpFormatter(ArgumentDefaultsHelpFormatter):
         if not isinstance(action, FieldAction):
             return super()._format_action_invocation(action)
         first = action.option_strings[0]
-        if action.kind.is_flag and len(action.kind.members) == 1:
+        if action.kind.members == (bool,):
             return f"--[no_]{first[2:]}" if action.negations else first
         return f"{first} {action.metavar or action.kind.describe()}"
 
@@ -127,7 +127,9 @@ class HfArgumentParser(ArgumentParser):
                 group = self.add_argument_group(section)
             kind = find_kind(hints[field.name], field.metadata.get("choices") or ())
             self.kinds[field.name] = kind
-            group.add_argument(*spell(field.name), *aliases_of(field), **self.plan_option(field, kind))
+            options = self.plan_option(field, kind)
+            names = [*spell(field.name), *aliases_of(field), *options.get("negations", ())]
+            group.add_argument(*names, **options)
 
     def plan_option(self, field: dataclasses.Field[Any], kind: Kind) -> dict[str, Any]:
         """What argparse is told of a field."""
@@ -136,7 +138,7 @@ class HfArgumentParser(ArgumentParser):
         if kind.is_flag:
             options |= {"nargs": "?", "const": True}
             negation = f"no_{field.name}"
-            if negation not in self.field_names and bool in kind.members and len(kind.members) == 1:
+            if negation not in self.field_names and kind.members == (bool,):
                 options["negations"] = spell(negation)
         elif kind.list_member is not None:
             options["nargs"] = "*"

@@ -12,6 +12,7 @@ from footplate.arguments.accelerator_config import AcceleratorConfig
 from footplate.arguments.derived import find_accelerator
 from footplate.arguments.export import mask
 from footplate.arguments.suggest import did_you_mean
+from footplate.arguments.values import unquote
 from footplate.outputs import (
     DebugOption,
     HubStrategy,
@@ -74,19 +75,6 @@ def read_json(name: str, text: str) -> Any:
         raise ValueError(
             f"{name}={text!r} is not valid JSON: {error}. Give JSON, or a file's path."
         ) from None
-
-
-def unquote(value: Any) -> Any:
-    """`value` with "true", "3" and "0.1" in a dictionary turned into what they say."""
-    if isinstance(value, dict):
-        return {key: unquote(item) for key, item in value.items()}
-    if not isinstance(value, str):
-        return value
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if value.isdigit():
-        return int(value)
-    return float(value) if value.replace(".", "", 1).isdigit() else value
 
 
 def settle_choices(args: TrainingArguments) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -130,6 +130,8 @@ def read_as(text: str, member: Any) -> Any:
         return string_to_bool(text)
     if origin in (dict, list, tuple):
         return read_json(text, origin)
+    if is_dataclass(member):
+        raise TypeError(f"{text!r} is not of type {member}.")
     return member(text)
 
 
@@ -142,7 +144,20 @@ def read_json(text: str, container: type) -> Any:
         raise ValueError(f"{text!r} is not a JSON {name}: {error}.") from None
     if not isinstance(value, dict if container is dict else list):
         raise ValueError(f"{text!r} is JSON, but not a JSON {name}.")
-    return value
+    return unquote(value)
+
+
+def unquote(value: Any) -> Any:
+    """`value` with "true", "3" and "0.1" in a dictionary turned into what they say."""
+    if isinstance(value, dict):
+        return {key: unquote(item) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if value.isdigit():
+        return int(value)
+    return float(value) if value.replace(".", "", 1).isdigit() else value
 
 
 def read_texts(texts: Sequence[str], kind: Kind) -> Any:

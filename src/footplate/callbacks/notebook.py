@@ -241,9 +241,7 @@ class NotebookProgressCallback(TrainerCallback):
         html = "".join(part.render() for part in parts if part is not None)
         if self._output is None:
             self._output = LiveOutput()
-        self._output.show(
-            html or "<div></div>"
-        )  # for an empty text the notebook would show the object's name
+        self._output.show(html)
         if self._training is None and self._prediction is None:
             self._output = None  # an evaluation by itself is over: the next one gets a place of its own
 

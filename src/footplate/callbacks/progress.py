@@ -158,9 +158,8 @@ class ProgressCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Close the bar, or print where the run ended."""
-        is_shown = state.is_world_process_zero and self._start_time is not None
-        if is_shown and self.training_bar is None:
-            seconds = time.monotonic() - (self._start_time or 0.0)
+        if self._start_time is not None and self.training_bar is None and state.is_world_process_zero:
+            seconds = time.monotonic() - self._start_time
             self._print("train_end", state, {"elapsed_seconds": round(seconds, 1)})
         self._close_training()
 

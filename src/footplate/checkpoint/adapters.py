@@ -41,7 +41,9 @@ def _load_adapter(module: Any, adapter: str, path: Path) -> tuple[list[str], lis
     state = to_names_of(own, stored)
     check_shapes(own, state, path)
     result = set_peft_model_state_dict(module, state, adapter_name=adapter)
-    return [name for name in own if name not in state], list(result.unexpected_keys)
+    # PEFT counts prompt embeddings as unexpected and then fills them after all
+    surplus = [name for name in result.unexpected_keys if name not in own]
+    return [name for name in own if name not in state], surplus
 
 
 def _without_peft_path(name: str, own: dict[str, Any]) -> str:

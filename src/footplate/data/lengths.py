@@ -62,8 +62,19 @@ def _lengths_in_table(dataset: Any, column: str | None, name: str) -> Lengths | 
         else:
             return None
 
-    in_table: Lengths = compute.fill_null(lengths, 0).to_numpy().astype(np.int64)
     # The offsets of the whole table are cheap; gathering the selected rows first would copy their tokens.
+    return _select(dataset, compute.fill_null(lengths, 0).to_numpy()).astype(np.int64)
+
+
+def read_column(dataset: Any, column: str) -> np.ndarray[Any, Any] | None:
+    """A column of numbers straight from Arrow, or None if the dataset has no such column there."""
+    if not _is_arrow_dataset(dataset) or column not in dataset.column_names:
+        return None
+    return np.array(_select(dataset, dataset.data.column(column).to_numpy()))  # Arrow's memory is read-only
+
+
+def _select(dataset: Any, in_table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows of the table that `select` or `shuffle` left, in their order."""
     selection = dataset._indices
     return in_table if selection is None else in_table[selection.column(0).to_numpy()]
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from footplate.data.lengths import find_lengths
+from footplate.data.lengths import find_lengths, read_column
 from footplate.data.order import (
     LengthGroupedOrder,
     RandomOrder,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
 
 LengthsLike = Sequence[int] | np.ndarray[Any, Any] | torch.Tensor
+Weights = Sequence[float] | np.ndarray[Any, Any] | torch.Tensor
 
 SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance", "weighted")
 
@@ -36,7 +37,7 @@ def build_order(
     *,
     batch_size: int,
     model_input_name: str | None = None,
-    weights: Sequence[float] | torch.Tensor | None = None,
+    weights: Weights | None = None,
 ) -> SampleOrder:
     """The order called `strategy` over `dataset`, seeded by `data_seed` or else `seed`."""
     seed = args.seed if args.data_seed is None else args.data_seed
@@ -57,18 +58,19 @@ def build_order(
     return WeightedOrder(weights, seed)
 
 
-def read_weights(weights: str | Sequence[float] | None, dataset: Any) -> Sequence[float] | None:
+def read_weights(weights: str | Weights | None, dataset: Any) -> Weights | None:
     """One weight per sample: as given, or from the column of that name."""
     if not isinstance(weights, str):
         return weights
-    if weights in (getattr(dataset, "column_names", None) or ()):
-        column: Sequence[float] = dataset[weights]
+    column = read_column(dataset, weights)
+    if column is not None:
         return column
     try:
-        return [float(sample[weights]) for sample in dataset]
+        return [float(dataset[index][weights]) for index in range(len(dataset))]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(
-            f"sample_weights={weights!r} is not a column of the training data. Name one that is, or give the numbers."
+            f"sample_weights={weights!r} is not a column of the training data. Name one that is, or give the "
+            "numbers."
         ) from error
 
 

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from footplate import (
     EvalPrediction,
@@ -33,6 +33,10 @@ def main() -> None:
     train_dataset = FactsDataset(train_examples, tokenizer)
     eval_dataset = FactsDataset(held_out_examples, tokenizer)
     model = SpanReader(num_words=len(tokenizer))
+    print(
+        f"{len(train_dataset)} questions to learn from, "
+        f"{len(eval_dataset)} held out about people who appear in none of those."
+    )
 
     args = TrainingArguments(
         output_dir=options.output_dir,
@@ -40,19 +44,19 @@ def main() -> None:
         max_steps=options.steps,
         per_device_train_batch_size=32,
         per_device_eval_batch_size=100,
-        learning_rate=3e-3,
+        learning_rate=2e-3,
         warmup_steps=50,
         label_names=["start_positions", "end_positions"],
         logging_steps=50,
         eval_strategy="steps",
-        eval_steps=200,
+        eval_steps=100,
         save_strategy="no",
         report_to="none",
     )
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        start_logits, end_logits = prediction.predictions
-        return score_answers(eval_dataset.read_spans(find_best_spans(start_logits, end_logits)), eval_dataset.answers)
+        spans = find_best_spans(*prediction.predictions)  # the model's start_logits and end_logits
+        return score_answers(eval_dataset.read_spans(spans), eval_dataset.answers)
 
     trainer = Trainer(
         model,
@@ -60,7 +64,7 @@ def main() -> None:
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         compute_metrics=compute_metrics,
-        callbacks=[ShowSamples(tokenizer, every=100)],
+        callbacks=[ShowSamples(tokenizer, every=50)],
     )
     trainer.train()
     trainer.save_model()
@@ -93,10 +97,10 @@ class ShowSamples(TrainerCallback):
             return
         row = {name: values[0].tolist() for name, values in inputs.items()}
         ids, context_start = row["input_ids"], row["token_type_ids"].index(1)
-        logits = [outputs[name][:1].detach().numpy() for name in ("start_logits", "end_logits")]
+        logits = [outputs[name][:1].detach().cpu().numpy() for name in ("start_logits", "end_logits")]
         first, last = find_best_spans(*logits)[0]
         print_sample(
-            f"update {state.global_step}",
+            f"update {state.global_step} of {state.max_steps}",
             question=self.tokenizer.decode(ids[: context_start - 1]),
             context=self.tokenizer.decode(ids[context_start : sum(row["attention_mask"])]),
             prediction=self.tokenizer.decode(ids[first : last + 1]),
@@ -110,15 +114,17 @@ def print_sample(title: str, **fields: str) -> None:
     lines = ["", title]
     for name, text in fields.items():
         lines += textwrap.wrap(text, width, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14)
-    tqdm.write("\n".join(lines))
+    tqdm.write("\n".join([*lines, ""]))
 
 
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m footplate.demo", description=__doc__)
-    parser.add_argument("--seed", type=int, default=0, help="decides the facts, the weights and the order (0)")
-    parser.add_argument("--steps", type=int, default=800, help="updates to train (800)")
-    parser.add_argument("--output_dir", default="runs/demo", help="where the trained model is saved (runs/demo)")
+    parser.add_argument("--seed", type=int, default=0, help="decides facts, weights and order (default: 0)")
+    parser.add_argument("--steps", type=int, default=400, help="updates to train (default: 400)")
+    parser.add_argument(
+        "--output_dir", default="runs/demo", help="where to save the model (default: runs/demo)"
+    )
     return parser.parse_args()
 
 

@@ -11,39 +11,58 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-FIRST_NAMES = (
-    "Ada Agnes Alma Anton Basil Bruno Clara Cora Daniel Edith Elias Emil Esther Felix Flora Georg Greta Hanna Hugo Ida "
-    "Ines Iris Jakob Jonas Karl Lena Leo Lydia Marta Max Mira Nils Nora Oscar Otto Paula Rosa Ruth Simon Vera"
-).split()
-LAST_NAMES = (
-    "Abel Arden Bauer Berg Birch Brandt Carver Castel Dahl Drake Ekman Fabre Falk Garner Grimm Hale Holm Ivers Jansen "
-    "Keller Krog Lange Lind Marsh Moreau Nash Nilsen Orlov Palmer Quist Reyes Roth Salter Stark Tamm Ulmer Vance "
-    "Weiss Yates Zeller"
-).split()
-CITIES = (
-    "Port Alder|Elmsworth|Grey Harbour|Kestrel Bay|Norwick|Oldbridge|Saint Corvin|Tarnow|Upper Vale|Westmere|Ambleford|"
-    "Brackenfield|Cold Spring|Dunmarrow|East Haven|Fernhill|Glenrock|High Lorne|Ivory Point|Larkstead"
-).split("|")
-JOBS = (
-    "baker|bookbinder|bridge engineer|carpenter|clockmaker|doctor|gardener|glass blower|judge|lighthouse keeper|"
-    "map maker|miller|night nurse|painter|piano tuner|pilot|printer|school teacher|ship captain|tailor"
-).split("|")
-OBJECTS = (
-    "silver whistle|brass compass|red bicycle|wooden flute|blue umbrella|gold watch|paper lantern|old camera|"
-    "leather satchel|glass marble|iron key|folding chair|stone chess set|tin drum|pocket mirror|green kite"
-).split("|")
-ANIMALS = (
-    "grey cat|white rabbit|spotted dog|brown pony|black crow|tame fox|young goat|blind owl|three legged cat|"
-    "lame donkey|wild goose|small tortoise"
-).split("|")
-MONTHS = "January February March April May June July August September October November December".split()
-DATES = [f"{day} {month} {year}" for year in range(1900, 1930) for month in MONTHS for day in range(1, 29)]
 PADDING, UNKNOWN, SEPARATOR = 0, 1, 2
+
+
+def split_list(text: str) -> list[str]:
+    """The items between the commas of `text`."""
+    return [item.strip() for item in text.split(",")]
+
+
+FIRST_NAMES = split_list(
+    """Ada, Agnes, Alma, Anton, Basil, Bruno, Clara, Cora, Daniel, Edith, Elias, Emil, Esther, Felix,
+    Flora, Georg, Greta, Hanna, Hugo, Ida, Ines, Iris, Jakob, Jonas, Karl, Lena, Leo, Lydia, Marta, Max,
+    Mira, Nils, Nora, Oscar, Otto, Paula, Rosa, Ruth, Simon, Vera"""
+)
+LAST_NAMES = split_list(
+    """Abel, Arden, Bauer, Berg, Birch, Brandt, Carver, Castel, Dahl, Drake, Ekman, Fabre, Falk, Garner,
+    Grimm, Hale, Holm, Ivers, Jansen, Keller, Krog, Lange, Lind, Marsh, Moreau, Nash, Nilsen, Orlov,
+    Palmer, Quist, Reyes, Roth, Salter, Stark, Tamm, Ulmer, Vance, Weiss, Yates, Zeller"""
+)
+TOWNS = split_list(
+    """Ambleford, Brackenfield, Cold Spring, Dunmarrow, East Haven, Elmsworth, Fernhill, Glenrock,
+    Grey Harbour, High Lorne, Ivory Point, Kestrel Bay, Larkstead, Norwick, Oldbridge, Port Alder,
+    Saint Corvin, Tarnow, Upper Vale, Westmere"""
+)
+JOBS = split_list(
+    """baker, bookbinder, bridge engineer, carpenter, clockmaker, doctor, gardener, glass blower, judge,
+    lighthouse keeper, map maker, miller, night nurse, painter, piano tuner, pilot, printer,
+    school teacher, ship captain, tailor"""
+)
+OBJECTS = split_list(
+    """blue umbrella, brass compass, folding chair, glass marble, gold watch, green kite, iron key,
+    leather satchel, old camera, paper lantern, pocket mirror, red bicycle, silver whistle,
+    stone chess set, tin drum, wooden flute"""
+)
+ANIMALS = split_list(
+    """black crow, blind owl, brown pony, grey cat, lame donkey, small tortoise, spotted dog, tame fox,
+    three legged cat, white rabbit, wild goose, young goat"""
+)
+MONTHS = split_list(
+    """January, February, March, April, May, June, July, August, September, October, November, December"""
+)
+DATES = [f"{day} {month} {year}" for year in range(1900, 1930) for month in MONTHS for day in range(1, 29)]
+ASIDES = [
+    "The winter was long that year.",
+    "Nobody remembers who told this first.",
+    "The newspapers wrote little about it.",
+    "Some of them met once, at a wedding.",
+]
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One kind of fact: its values, the ways to state it, and the ways to ask for the value or for the person."""
+    """One kind of fact: its values, how to state it, how to ask for the value, how to ask for the person."""
 
     values: list[str]
     statements: list[str]
@@ -53,47 +72,65 @@ class Relation:
 
 RELATIONS = [
     Relation(
-        CITIES,
-        ["{name} lives in {value}.", "The house of {name} stands in {value}.", "In {value}, everyone knows {name}."],
+        TOWNS,
+        [
+            "{name} lives in {value}.",
+            "The house of {name} stands in {value}.",
+            "In {value}, everyone knows {name}.",
+        ],
         ["Where does {name} live?", "In which town is the home of {name}?"],
         ["Who lives in {value}?"],
     ),
     Relation(
-        CITIES,
-        ["{name} was born in {value}.", "{name} comes from {value}.", "It was in {value} that {name} was born."],
+        TOWNS,
+        [
+            "{name} was born in {value}.",
+            "{name} comes from {value}.",
+            "It was in {value} that {name} was born.",
+        ],
         ["Where was {name} born?", "Which town does {name} come from?"],
         ["Who was born in {value}?"],
     ),
     Relation(
         DATES,
-        ["{name} was born on {value}.", "On {value}, {name} came into the world.", "The birthday of {name} is {value}."],
+        [
+            "{name} was born on {value}.",
+            "On {value}, {name} came into the world.",
+            "The birthday of {name} is {value}.",
+        ],
         ["When was {name} born?", "On which day was {name} born?"],
         ["Who was born on {value}?"],
     ),
     Relation(
         JOBS,
-        ["{name} works as a {value}.", "By trade, {name} is a {value}.", "As a {value}, {name} gets up early."],
+        [
+            "{name} works as a {value}.",
+            "By trade, {name} is a {value}.",
+            "As a {value}, {name} gets up early.",
+        ],
         ["What is the job of {name}?", "What does {name} work as?"],
         ["Who works as a {value}?"],
     ),
     Relation(
         OBJECTS,
-        ["{name} never leaves without the {value}.", "The {value} belongs to {name}.", "{name} is proud of the {value}."],
+        [
+            "{name} never leaves without the {value}.",
+            "The {value} belongs to {name}.",
+            "{name} is proud of the {value}.",
+        ],
         ["What belongs to {name}?", "Which thing does {name} own?"],
         ["Who owns the {value}?"],
     ),
     Relation(
         ANIMALS,
-        ["{name} looks after a {value}.", "A {value} follows {name} everywhere.", "At home, {name} keeps a {value}."],
+        [
+            "{name} looks after a {value}.",
+            "A {value} follows {name} everywhere.",
+            "At home, {name} keeps a {value}.",
+        ],
         ["Which animal does {name} keep?", "What kind of pet has {name}?"],
         ["Who keeps a {value}?"],
     ),
-]
-ASIDES = [
-    "The winter was long that year.",
-    "Nobody remembers who told this first.",
-    "The newspapers wrote little about it.",
-    "Some of them met once, at a wedding.",
 ]
 
 
@@ -121,7 +158,9 @@ class Example:
         return self.context[self.answer_start : self.answer_end]
 
 
-def generate_examples(num_train: int, num_held_out: int, seed: int = 0) -> tuple[list[Example], list[Example]]:
+def generate_examples(
+    num_train: int, num_held_out: int, seed: int = 0
+) -> tuple[list[Example], list[Example]]:
     """Training and held-out examples about different people, equal for equal seeds.
 
     Args:
@@ -227,7 +266,9 @@ class FactsDataset(Dataset[dict[str, Tensor]]):
         context = self.tokenizer.encode(example.context)
         num_tokens = len(question) + len(context)
         if num_tokens > max_tokens:
-            raise ValueError(f"An example has {num_tokens} tokens, but max_tokens is {max_tokens}: set it higher.")
+            raise ValueError(
+                f"An example has {num_tokens} tokens, but max_tokens is {max_tokens}: set it higher."
+            )
         num_padding = max_tokens - num_tokens
         starts, ends = zip(*self.tokenizer.find_words(example.context), strict=True)
         row = {

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, relu
 
 
 class SpanReader(nn.Module):
-    """Word embeddings, a few blocks of convolution and attention, and two scores per word: starts here, ends here.
+    """Reads a question and a context, and scores each word of the context as the answer's first and last.
 
     Args:
         num_words: Size of the vocabulary.
@@ -70,7 +70,8 @@ class ReaderBlock(nn.Module):
 
     def forward(self, hidden: Tensor, is_padding: Tensor) -> Tensor:
         """One round of reading; the shape stays."""
-        nearby = self.neighbours(self.norm(hidden).transpose(1, 2)).transpose(1, 2)
+        visible = self.norm(hidden).masked_fill(is_padding[..., None], 0.0)
+        nearby = self.neighbours(visible.transpose(1, 2)).transpose(1, 2)
         attended: Tensor = self.attention(hidden + relu(nearby), src_key_padding_mask=is_padding)
         return attended
 

@@ -14,12 +14,12 @@ Array = npt.NDArray[Any]
 
 
 def find_best_spans(start_logits: Array, end_logits: Array, max_tokens: int = 8) -> Array:
-    """The first and last token of each row's likeliest span that ends where it starts or at most `max_tokens` on.
+    """The first and last token of the likeliest span of each row.
 
     Args:
         start_logits: Scores of the first token, one row per example; very low outside the context.
         end_logits: Scores of the last token, in the same shape.
-        max_tokens: Longest span to consider.
+        max_tokens: The longest span to consider.
     """
     num_rows, num_tokens = start_logits.shape
     scores = start_logits[:, :, None] + end_logits[:, None, :]

@@ -9,7 +9,8 @@ from torch import nn
 
 # "bert.encoder.layer.3.attention...": a stack, here "bert.encoder.layer", and the number of a block in it
 BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?P<word>[A-Za-z_]\w*))\.(?P<number>\d+)\.")
-HEAD_WORDS = re.compile(r"(?:^|[._])(?:head|heads|classifier|score|pooler|qa_outputs|lm_head|cls)(?:$|[._])")
+# a module that is part of the head wherever it stands, as in "lm_head.weight" or "cls.predictions.bias"
+HEAD = re.compile(r"(?:^|\.)(?:\w*heads?|\w*classifier|\w*pooler|score|qa_outputs|cls|embed_out)\.")
 
 
 class Depth(NamedTuple):
@@ -33,9 +34,10 @@ def find_depths(model: nn.Module) -> dict[str, Depth]:
     embedding_modules = {name for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
 
     def lies_before_blocks(position: int, name: str) -> bool:
-        if "embed" in name.lower() or name.rpartition(".")[0] in embedding_modules:
-            return True
-        return position < first_block and not HEAD_WORDS.search(name)
+        if HEAD.search(name):
+            return False
+        is_embedding = "embed" in name.lower() or name.rpartition(".")[0] in embedding_modules
+        return is_embedding or position < first_block
 
     depths = {}
     for position, name in enumerate(names):

@@ -42,6 +42,22 @@ def take_labels(inputs: Any, label_names: Sequence[str]) -> tuple[Any, Any]:
     return inputs, None
 
 
+def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> Any:
+    """The labels in a batch: one as it is, several as a tuple, None unless all that are named are there."""
+    if not isinstance(inputs, Mapping):
+        return take_labels(inputs, ())[1] if has_own_loss else None
+    names = label_names or (["labels"] if has_own_loss else [])
+    if not names or any(inputs.get(name) is None for name in names):
+        return None
+    labels = tuple(inputs[name] for name in names)
+    return labels[0] if len(labels) == 1 else labels
+
+
+def entry(batch: Any, name: str) -> Any:
+    """One entry of a batch, None where the batch is no mapping or has no such entry."""
+    return batch.get(name) if isinstance(batch, Mapping) else None
+
+
 def without(inputs: Any, names: Collection[str]) -> Any:
     """A batch less some of its entries."""
     if names and isinstance(inputs, Mapping):
@@ -103,7 +119,11 @@ def _rows(value: Any, rows: slice, num_rows: int) -> Any:
         return value[rows] if value.dim() > 0 and value.shape[0] == num_rows else value
     if isinstance(value, Mapping):
         return {key: _rows(entry, rows, num_rows) for key, entry in value.items()}
-    if isinstance(value, list) and len(value) == num_rows and not any(isinstance(v, torch.Tensor) for v in value):
+    if (
+        isinstance(value, list)
+        and len(value) == num_rows
+        and not any(isinstance(v, torch.Tensor) for v in value)
+    ):
         return value[rows]
     if isinstance(value, (tuple, list)):
         return type(value)(_rows(entry, rows, num_rows) for entry in value)

@@ -40,7 +40,9 @@ class LabelSmoother:
         ignored = labels.eq(self.ignore_index)
         target = surprise.gather(dim=-1, index=labels.clamp(min=0)).masked_fill_(ignored, 0.0)
         everything = surprise.sum(dim=-1, keepdim=True, dtype=torch.float32).masked_fill_(ignored, 0.0)
-        num_items = ignored.numel() - ignored.long().sum() if num_items_in_batch is None else num_items_in_batch
+        num_items = (
+            ignored.numel() - ignored.long().sum() if num_items_in_batch is None else num_items_in_batch
+        )
         if isinstance(num_items, torch.Tensor):
             num_items = num_items.to(target.device)
         target_loss = target.sum() / num_items
@@ -69,7 +71,9 @@ def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.T
     return labels
 
 
-def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool, num_rows: int | None) -> int | torch.Tensor:
+def count_items(
+    batch: Any, label_names: Sequence[str], shifts_labels: bool, num_rows: int | None
+) -> int | torch.Tensor:
     """Items the mean loss of one batch is over: `num_items` of the collator, else labels that count, else rows."""
     if isinstance(batch, Mapping):
         if "num_items" in batch:
@@ -88,12 +92,22 @@ def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool, num
     return num_rows
 
 
-def describe_weighting(is_split: bool, has_item_labels: bool, evaluates: bool) -> str | None:
-    """One line on where the default weighting makes a result depend on how batches are cut, or None."""
+def describe_weighting(is_averaged: bool, is_summed: bool, weighs_rows: bool) -> str | None:
+    """One line on where the default makes a result depend on how batches are cut, or None.
+
+    Args:
+        is_averaged: Several micro-batches make an update, and their mean losses are averaged.
+        is_summed: They are handed the update's item count and do not seem to divide by it.
+        weighs_rows: Evaluation meets rows that hold several items each.
+    """
     parts = []
-    if is_split:
-        parts.append("gradients are the mean of the micro-batches' means")
-    if has_item_labels and evaluates:
+    if is_averaged:
+        parts.append("an update averages the means of its micro-batches")
+    if is_summed:
+        parts.append(
+            "an update adds up the means of its micro-batches (forward takes num_items_in_batch unused)"
+        )
+    if weighs_rows:
         parts.append("eval_loss weighs batches by their rows")
     if not parts:
         return None

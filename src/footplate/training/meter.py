@@ -19,7 +19,9 @@ class Records:
         self._counts: dict[str, float] = {}
         self._last_update: dict[str, object] = {}
 
-    def add(self, name: str, value: torch.Tensor | float, factor: torch.Tensor | float, update: object) -> None:
+    def add(
+        self, name: str, value: torch.Tensor | float, factor: torch.Tensor | float, update: object
+    ) -> None:
         """Add `factor * value`; a name counts once per distinct `update`."""
         value = value.detach() if isinstance(value, torch.Tensor) else float(value)
         self._sums[name] = self._sums.get(name, 0.0) + value * factor

@@ -99,7 +99,9 @@ def align_special_tokens(model: nn.Module, processing_class: Any) -> None:
         if generation is not None:
             setattr(generation, name, _first(token, in_generation) if several else token)
     if changed:
-        logger.warning("Special tokens of the tokenizer were written into the model's configuration: %s.", changed)
+        logger.warning(
+            "Special tokens of the tokenizer were written into the model's configuration: %s.", changed
+        )
 
 
 def _as_list(holder: Any, name: str) -> list[Any]:

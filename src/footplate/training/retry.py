@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,7 +33,9 @@ class MicroBatches:
             batches = _halve(batches)
         return batches
 
-    def recover(self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]) -> list[Any]:
+    def recover(
+        self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]
+    ) -> list[Any]:
         """Forget the failed update and return its batches cut once more; raises `error` where that cannot help."""
         rows = max((find_batch_size(batch) or 1 for batch in batches), default=1)
         if not self.enabled or not is_out_of_memory(error) or rows <= 1:
@@ -58,3 +62,39 @@ def _halve(batches: list[Any]) -> list[Any]:
         rows = find_batch_size(batch) or 1
         halves += split_batch(batch, rows) if rows > 1 else [batch]
     return halves
+
+
+def find_executable_batch_size(
+    function: Callable[..., Any] | None = None,
+    starting_batch_size: int = 128,
+    auto_find_batch_size: bool = False,
+) -> Any:
+    """Call `function(batch_size, ...)`, with a smaller batch size each time it runs out of memory.
+
+    Args:
+        function: Takes the batch size first; without it, a decorator is returned.
+        starting_batch_size: The first size to try; each further one is nine tenths of the last.
+        auto_find_batch_size: False calls once, with the first size.
+    """
+    if function is None:
+        return functools.partial(
+            find_executable_batch_size,
+            starting_batch_size=starting_batch_size,
+            auto_find_batch_size=auto_find_batch_size,
+        )
+    if not auto_find_batch_size:
+        return functools.partial(function, batch_size=starting_batch_size)
+
+    @functools.wraps(function)
+    def call_until_it_fits(*args: Any, **kwargs: Any) -> Any:
+        size = starting_batch_size
+        while size > 0:
+            try:
+                return function(size, *args, **kwargs)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                size = size * 9 // 10
+        raise RuntimeError("No executable batch size found: even a batch of one ran out of memory.")
+
+    return call_until_it_fits

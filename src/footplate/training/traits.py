@@ -52,6 +52,21 @@ def can_return_loss(model: nn.Module) -> bool:
     return parameter is not None and parameter.default is True
 
 
+def ignored_outputs(model: nn.Module) -> list[str]:
+    """Keys of a model's outputs that are no predictions, as its configuration says."""
+    config = getattr(model, "config", None)
+    return (
+        list(getattr(config, "keys_to_ignore_at_inference", ["past_key_values"]))
+        if config is not None
+        else []
+    )
+
+
+def main_input_name(model: nn.Module) -> str:
+    """The entry of a batch that is the model's main input."""
+    return str(getattr(model, "main_input_name", "input_ids"))
+
+
 def accepts_loss_kwargs(model: nn.Module) -> bool:
     """Whether `num_items_in_batch` may be handed to forward."""
     bare = bare_model(model)
@@ -60,6 +75,15 @@ def accepts_loss_kwargs(model: nn.Module) -> bool:
         return bool(declared)
     parameters = inspect.signature(bare.forward).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def leaves_num_items_unused(model: nn.Module) -> bool:
+    """Whether forward takes the item count but seems to ignore it: a guess from its code, good for a notice."""
+    code = getattr(inspect.unwrap(type(bare_model(model)).forward), "__code__", None)
+    if code is None or not accepts_loss_kwargs(model):
+        return False
+    mentioned = {*code.co_names, *code.co_varnames, *map(str, code.co_consts)}
+    return not mentioned & {"loss_function", "num_items_in_batch"}
 
 
 def loss_shifts_labels(model: nn.Module) -> bool:
@@ -77,7 +101,10 @@ def loss_shifts_labels(model: nn.Module) -> bool:
 def is_causal_lm(model: nn.Module) -> bool:
     """Whether label smoothing must shift the labels itself."""
     auto = sys.modules.get("transformers.models.auto.modeling_auto")
-    return auto is not None and type(bare_model(model)).__name__ in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    return (
+        auto is not None
+        and type(bare_model(model)).__name__ in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    )
 
 
 def has_no_head(model: nn.Module) -> bool:
@@ -120,7 +147,9 @@ def _num_positional(function: Callable[..., Any]) -> float:
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return float("inf")
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    return sum(
+        kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
+    )
 
 
 def takes_positional(method: Callable[..., Any], count: int) -> bool:

@@ -202,7 +202,7 @@ def _stack_label_array(values: list[Any], are_sequences: bool) -> Any:
         return np.stack(values)
     if are_sequences:
         first = first[0]
-    elif isinstance(first, np.ndarray):
+    elif isinstance(first, np.ndarray) and first.size == 1:
         first = first.item()
     return np.array(values, dtype=np.int64 if isinstance(first, (int, np.integer)) else np.float32)
 

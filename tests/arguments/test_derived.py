@@ -1,0 +1,181 @@
+"""What follows from settings and machine equals the original's answers."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+import torch
+import transformers
+
+from footplate.arguments import TrainingArguments, derived
+from footplate.outputs import ParallelMode
+
+PROPERTIES = [
+    "device",
+    "n_gpu",
+    "world_size",
+    "process_index",
+    "local_process_index",
+    "train_batch_size",
+    "eval_batch_size",
+    "should_log",
+    "should_save",
+    "place_model_on_device",
+    "ddp_timeout_delta",
+    "mixed_precision",
+]
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Makes the environment that a launcher would make."""
+
+    def launch(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+
+    return launch
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize(
+    "settings", [{}, {"use_cpu": True, "bf16": True, "per_device_train_batch_size": 3}], ids=str
+)
+def test_property_equals_the_original(name, settings):
+    ours = getattr(TrainingArguments("runs", **settings), name)
+    assert ours == getattr(transformers.TrainingArguments("runs", **settings), name)
+
+
+def test_parallel_mode_equals_the_original():
+    args = TrainingArguments("runs", use_cpu=True)
+    assert args.parallel_mode is ParallelMode.NOT_PARALLEL
+    assert (
+        args.parallel_mode.value == transformers.TrainingArguments("runs", use_cpu=True).parallel_mode.value
+    )
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 10, 10.0, 0.1, 0.03, 0.999, 12.7])
+@pytest.mark.parametrize("steps", [1, 7, 100, 12345])
+def test_warmup_steps_equal_the_original(warmup, steps):
+    ours = TrainingArguments("runs", warmup_steps=warmup).get_warmup_steps(steps)
+    assert ours == transformers.TrainingArguments("runs", warmup_steps=warmup).get_warmup_steps(steps)
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error", "critical", "detail", "passive"])
+def test_log_level_equals_the_original(level):
+    ours = TrainingArguments("runs", log_level=level).get_process_log_level()
+    assert ours == transformers.TrainingArguments("runs", log_level=level).get_process_log_level()
+
+
+def test_a_replica_has_its_own_log_level(launched):
+    launched(WORLD_SIZE=2, RANK=1, LOCAL_RANK=1)
+    args = TrainingArguments("runs", log_level="info", log_level_replica="error")
+    assert args.get_process_log_level() == logging.ERROR
+
+
+def test_ranks_come_from_the_launcher(launched):
+    launched(WORLD_SIZE=8, RANK=5, LOCAL_RANK=1)
+    args = TrainingArguments("runs", use_cpu=True)
+    assert (args.world_size, args.process_index, args.local_process_index) == (8, 5, 1)
+    assert args.parallel_mode is ParallelMode.DISTRIBUTED
+
+
+def test_ranks_come_from_mpi_too(launched):
+    launched(OMPI_COMM_WORLD_SIZE=4, OMPI_COMM_WORLD_RANK=3, OMPI_COMM_WORLD_LOCAL_RANK=1)
+    args = TrainingArguments("runs", use_cpu=True)
+    assert (args.world_size, args.process_index, args.local_process_index) == (4, 3, 1)
+
+
+def test_who_logs_and_saves_on_the_second_machine(launched):
+    launched(WORLD_SIZE=4, RANK=2, LOCAL_RANK=0)
+    args = TrainingArguments("runs")
+    assert (args.should_log, args.should_save) == (True, False)
+    other = TrainingArguments("runs", log_on_each_node=False, save_on_each_node=True)
+    assert (other.should_log, other.should_save) == (False, True)
+
+
+def test_the_process_group_knows_better_than_the_environment(launched, tmp_path):
+    launched(WORLD_SIZE=8, RANK=5)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        args = TrainingArguments("runs")
+        assert (args.world_size, args.process_index) == (1, 0)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_precision_comes_from_the_launcher_unless_set(launched):
+    launched(ACCELERATE_MIXED_PRECISION="fp16")
+    assert TrainingArguments("runs").mixed_precision == "fp16"
+    assert TrainingArguments("runs", bf16=True).mixed_precision == "bf16"
+
+
+def test_the_launcher_may_ask_for_the_cpu(launched):
+    launched(ACCELERATE_USE_CPU="true")
+    assert TrainingArguments("runs").device == torch.device("cpu")
+
+
+def test_an_accelerator_is_used_at_the_local_rank(monkeypatch, launched):
+    launched(LOCAL_RANK=1)
+    monkeypatch.setattr(derived, "find_accelerator", lambda: "cuda")
+    assert derived.find_device(use_cpu=False) == torch.device("cuda", 1)
+    assert derived.find_device(use_cpu=True) == torch.device("cpu")
+    monkeypatch.setattr(derived, "find_accelerator", lambda: "mps")
+    assert derived.find_device(use_cpu=False) == torch.device("mps")
+
+
+def test_timeout_is_in_seconds():
+    assert TrainingArguments("runs", ddp_timeout=90).ddp_timeout_delta == timedelta(seconds=90)
+
+
+def test_one_process_goes_straight_through_main_process_first():
+    with TrainingArguments("runs").main_process_first(desc="map"):
+        passed = True
+    assert passed
+
+
+def test_main_process_first_without_a_process_group_says_so(launched):
+    launched(WORLD_SIZE=2, RANK=1)
+    with (
+        pytest.raises(RuntimeError, match="no process group yet"),
+        TrainingArguments("runs").main_process_first(),
+    ):
+        pass
+
+
+WAITING = """
+import sys, time
+from footplate.arguments import TrainingArguments
+import torch.distributed as dist
+dist.init_process_group("gloo")
+args = TrainingArguments("runs", use_cpu=True)
+with args.main_process_first(local=False, desc="writing"):
+    if args.process_index == 0:
+        time.sleep(0.5)
+        open(sys.argv[1], "w").write("done")
+    else:
+        assert open(sys.argv[1]).read() == "done"
+dist.destroy_process_group()
+"""
+
+
+def test_other_processes_wait_for_the_main_one(tmp_path):
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29617"]
+    run = subprocess.run([*command, script, tmp_path / "file"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_device_is_found_without_importing_accelerate():
+    code = (
+        "import sys; from footplate.arguments.fields import TrainingArguments as T; "
+        "args = T('runs'); args.device, args.n_gpu, args.parallel_mode; "
+        "assert not {'accelerate', 'transformers', 'yaml'} & sys.modules.keys()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
