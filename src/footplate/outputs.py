@@ -40,7 +40,9 @@ class EvalPrediction:
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self.elements):
-            raise IndexError(f"EvalPrediction holds {len(self.elements)} elements; {index} is not one of them.")
+            raise IndexError(
+                f"EvalPrediction holds {len(self.elements)} elements; {index} is not one of them."
+            )
         return self.elements[index]
 
 

@@ -18,11 +18,7 @@ from torch import nn
 
 from footplate import comm
 from footplate.arguments import TrainingArguments
-from footplate.callbacks import (
-    CallbackHandler,
-    DefaultFlowCallback,
-    default_progress_callback,
-)
+from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import arguments as argument_files
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
@@ -37,7 +33,7 @@ from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
-from footplate.state import ExportableState, TrainerControl, TrainerState, restore_states
+from footplate.state import ExportableState, TrainerControl, TrainerState, export_states, restore_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Meter, Records
@@ -45,6 +41,7 @@ from footplate.training.plan import TrainingPlan, plan_training
 from footplate.training.retry import MicroBatches
 from footplate.training.seed import preserved_generators, seed_run
 from footplate.training.watch import StepData, TrainWindow, accepts_update
+from footplate.wrappers import forward_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +56,12 @@ _OBEY_NAMES = (
 
 def _forwarded(owner: str, name: str) -> Any:
     """An attribute that reads and writes that of its owner: ours asks the owner, users may ask either."""
-    of = attrgetter(owner) if owner else (lambda trainer: trainer)
-    return property(lambda self: getattr(of(self), name), lambda self, value: setattr(of(self), name, value))
+    path = f"{owner}.{name}" if owner else name
+
+    def write(self: Any, value: Any) -> None:
+        setattr(getattr(self, owner) if owner else self, name, value)
+
+    return property(attrgetter(path), write)
 
 
 def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoReturn]:
@@ -81,7 +82,7 @@ class Trainer:
     Args:
         model: The model to train. Give this or `model_init`.
         args: How to train; without it, the defaults with `output_dir="tmp_trainer"`.
-        data_collator: Makes a batch of a list of samples. Default: pads where `processing_class` is a tokenizer,
+        data_collator: Makes a batch of a list of samples. Default: pads if `processing_class` is a tokenizer,
             else stacks.
         train_dataset: Map-style or iterable; samples are dicts, tuples or tensors.
         eval_dataset: One dataset, or several by name.
@@ -217,8 +218,9 @@ class Trainer:
         if self.place_model_on_device:
             self._move_model_to_device(model, self.args.device)
         self.model = self.model_wrapped = model
-        if getattr(model, "config", None) is not None:
-            model.config.use_cache = self.args.use_cache
+        config: Any = getattr(model, "config", None)
+        if config is not None:
+            config.use_cache = self.args.use_cache
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
         """Move weights and buffers; a model that manages its own placement stays where it is."""
@@ -240,7 +242,7 @@ class Trainer:
         self.label_smoother = losses.LabelSmoother(epsilon=smoothing) if smoothing else None
         # kept for collator, loss, metrics and callbacks, but not for a forward that does not name them
         held_back = {*(self.args.keep_columns or ()), "num_items"}
-        self._held_back = held_back.difference(traits.forward_names(self.model))
+        self._held_back = held_back.difference(forward_parameters(self.model))
 
     def _build_callback_handler(self, callbacks: list[Any]) -> CallbackHandler:
         """The flow first, the user's callbacks next, progress last."""
@@ -259,7 +261,7 @@ class Trainer:
         return TrainerState(
             is_local_process_zero=self.is_local_process_zero(),
             is_world_process_zero=self.is_world_process_zero(),
-            stateful_callbacks=self._stateful(),
+            stateful_callbacks=export_states(self._stateful()),
         )
 
     def _stateful(self) -> list[ExportableState]:
@@ -299,7 +301,7 @@ class Trainer:
         )
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """The loader of an evaluation set: a dataset, the name of one of several, or None for the one given."""
+        """The loader of an evaluation set: a dataset, the name of one of several, None for the only one."""
         if eval_dataset is None and self.eval_dataset is None:
             raise ValueError("evaluate() needs data. Pass `eval_dataset` to it or to Trainer.")
         key = eval_dataset if isinstance(eval_dataset, str) else "eval"
@@ -427,8 +429,9 @@ class Trainer:
         inputs = self._prepare_input(inputs)
         if isinstance(inputs, Mapping) and not inputs:
             raise ValueError(
-                f"A batch came out empty: no column of the data is among what {type(self.model).__name__}.forward "
-                f"takes ({self._signature_columns}). Rename the columns, or set remove_unused_columns=False."
+                "A batch came out empty: no column of the data is among what "
+                f"{type(self.model).__name__}.forward takes ({self._signature_columns}). Rename the "
+                "columns, or set remove_unused_columns=False."
             )
         return inputs
 
@@ -449,7 +452,8 @@ class Trainer:
             self.optimizer = groups.build_optimizer(
                 optimizer_class, options, model, self.args, self.get_decay_parameter_names(model)
             )
-        return self.optimizer
+        optimizer: torch.optim.Optimizer = self.optimizer
+        return optimizer
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -652,7 +656,7 @@ class Trainer:
         extra = (num_items,) if traits.takes_positional(step, 3) else ()
         for inputs, is_last in batches.mark_last(micro_batches):
             with self._strategy.accumulate(model, sync=is_last):
-                result = step(model, inputs, *extra)
+                result: Any = step(model, inputs, *extra)
             self._meter.add(result[0] if isinstance(result, tuple) else result)
             self._count_work(inputs)
             if not is_last:
@@ -662,7 +666,7 @@ class Trainer:
         return True
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """Forward and backward of one micro-batch. An override returns the detached loss it went backward from."""
+        """Forward and backward of one micro-batch. An override returns the loss, detached."""
         if not model.training:  # an evaluation came between
             self._enter_train_mode(model)
         inputs = self._prepare_inputs(inputs)
@@ -696,13 +700,9 @@ class Trainer:
         return result if isinstance(result, tuple) else (result, None)
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: Any,
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The loss of one micro-batch, with the model's outputs if asked for. Override for a loss of your own."""
+        """The loss of a micro-batch, and the model's outputs if asked for. Override for your own loss."""
         labels = None
         smooths = self.label_smoother is not None and "labels" in inputs
         if smooths or self.compute_loss_func is not None:
@@ -956,7 +956,7 @@ class Trainer:
         message = losses.explain_missing_loss(
             dataset_keys=columns.names_of(self.train_dataset if self.is_in_train else self.eval_dataset),
             batch_keys=batches.keys_of(inputs),
-            forward_names=traits.forward_names(self.model),
+            forward_names=forward_parameters(self.model),
             output_keys=batches.keys_of(outputs),
             label_names=self.label_names,
         )
@@ -967,7 +967,7 @@ class Trainer:
         return self._strategy.clip_grad_norm(self._parameters, self.args.max_grad_norm)
 
     def _accepts_update(self, grad_norm: torch.Tensor) -> bool:
-        """Whether the gradients may change the weights; asks the device only if `on_nonfinite` wants it to."""
+        """Whether the gradients may change the weights; syncs only if `on_nonfinite` wants it to."""
         self._meter.watch(grad_norm)
         policy, update = self.args.on_nonfinite, self.state.global_step + 1
         if policy == "warn" or accepts_update(policy, grad_norm, self._meter.update_loss, update):
@@ -1016,10 +1016,7 @@ class Trainer:
     # ---- evaluate ----
 
     def evaluate(
-        self,
-        eval_dataset: Any = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
         """Metrics on an evaluation set, or on each of several.
 
@@ -1159,11 +1156,7 @@ class Trainer:
         )
 
     def prediction_step(
-        self,
-        model: nn.Module,
-        inputs: Any,
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
+        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> tuple[torch.Tensor | None, Any, Any]:
         """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
         inputs = self._prepare_inputs(inputs)
@@ -1258,7 +1251,7 @@ class Trainer:
         return found
 
     def _prepare_for_evaluation(self) -> nn.Module:
-        """The model as evaluation calls it: wrapped as in training, with dropout off, in full half precision if asked."""
+        """The model as evaluation calls it: wrapped as in training, dropout off, in half precision if asked."""
         if self.is_in_train:
             model = self.model_wrapped
         else:
@@ -1274,7 +1267,7 @@ class Trainer:
         return model
 
     def _build_collector(self, dataloader: Any) -> Collector:
-        dataset = getattr(dataloader, "dataset", None)
+        dataset: Any = getattr(dataloader, "dataset", None)
         return Collector(
             num_samples=len(dataset) if loaders.has_length(dataset) else None,
             batch_size=self.args.eval_batch_size,
@@ -1341,7 +1334,7 @@ class Trainer:
         assert folder is not None
         os.makedirs(folder, exist_ok=True)
         weights.save_weights(self.model, folder, state_dict)
-        processing = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        processing: Any = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if hasattr(processing, "save_pretrained"):
             processing.save_pretrained(folder)
         argument_files.save_arguments(self.args.to_dict(), folder)
@@ -1415,7 +1408,7 @@ class Trainer:
 
     def _store_callback_state(self) -> None:
         """Bring the state's copy of the callbacks' states up to date."""
-        self.state.stateful_callbacks = TrainerState(stateful_callbacks=self._stateful()).stateful_callbacks
+        self.state.stateful_callbacks = export_states(self._stateful())
 
     def _load_callback_state(self) -> None:
         """Give callbacks the state they had: a counter that starts again would make another run."""

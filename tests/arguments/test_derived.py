@@ -163,10 +163,11 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_other_processes_wait_for_the_main_one(tmp_path):
     script = tmp_path / "waiting.py"
     script.write_text(WAITING)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29617"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     run = subprocess.run([*command, script, tmp_path / "file"], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 

@@ -99,6 +99,13 @@ def test_a_name_without_effect_is_accepted_announced_and_remembered(name, caplog
     ]
 
 
+def test_a_name_without_effect_can_be_set_later():
+    args = TrainingArguments("runs")
+    args.overwrite_output_dir = True
+    assert args.overwrite_output_dir is True
+    assert args == TrainingArguments("runs")
+
+
 def test_a_notice_comes_once_per_name(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -145,6 +152,7 @@ def test_old_and_new_name_may_agree_but_not_contradict():
 
 def test_a_dump_of_4x_with_all_its_defaults_changes_nothing():
     defaults = {name: old.default for name, old in OLD_NAMES.items()}
+    defaults |= {"push_to_hub_token": "<PUSH_TO_HUB_TOKEN>", "hub_token": "<HUB_TOKEN>"}
     today = {"eval_strategy": "epoch", "use_cpu": True, "optim": "adafactor", "warmup_steps": 5}
     assert TrainingArguments("runs", **today, **defaults) == TrainingArguments("runs", **today)
 

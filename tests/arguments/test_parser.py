@@ -366,6 +366,13 @@ def test_traps_of_yaml_are_stepped_over(tmp_path):
     assert (args.logging_nan_inf_filter, args.max_grad_norm) == (False, None)
 
 
+def test_yaml_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    path = write(tmp_path / "run.yaml", {"foo": 1})
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ImportError, match=r"pip install footplate\[yaml\]"):
+        HfArgumentParser(Defaults).parse_yaml_file(path)
+
+
 def test_an_empty_yaml_file_gives_the_defaults(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("# nothing yet\n")

@@ -54,6 +54,8 @@ class Level(Enum):
         ("b", Literal["a", "b"], "b"),
         ("2", Literal[1, 2], 2),
         ("a", Optional[Literal["a"]], "a"),
+        ("none", Optional[Literal["a"]], None),
+        ("none", Optional[Literal["a", "none"]], "none"),
         ("false", str | Literal[False] | None, False),
         ("me/space", str | Literal[False] | None, "me/space"),
         ('{"a": 1}', dict, {"a": 1}),

@@ -18,7 +18,6 @@ from footplate.data.columns import (
     RemoveColumnsCollator,
     can_drop_columns,
     drop_unused_columns,
-    forward_parameters,
     signature_columns,
 )
 
@@ -64,18 +63,6 @@ def bert():
 @pytest.fixture(autouse=True)
 def _forget_what_was_named(monkeypatch):
     monkeypatch.setattr(columns_module, "_already_named", set())
-
-
-def test_forward_is_found_inside_every_wrapper():
-    named = forward_parameters(bert())
-    assert named[:2] == ["input_ids", "attention_mask"]
-    assert forward_parameters(peft.get_peft_model(bert(), LORA)) == named
-    assert forward_parameters(peft.get_peft_model(bert(), LORA, mixed=True)) == named
-    assert forward_parameters(torch.compile(bert())) == named
-    assert forward_parameters(torch.nn.DataParallel(bert())) == named
-    assert forward_parameters(Wrapper(torch.compile(peft.get_peft_model(bert(), LORA)))) == named
-    assert forward_parameters(Plain()) == ["x", "labels"]
-    assert forward_parameters(Anything()) == ["kwargs"]
 
 
 @pytest.mark.parametrize(

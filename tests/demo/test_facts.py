@@ -4,14 +4,7 @@ from collections import Counter
 import pytest
 import torch
 
-from footplate.demo.facts import (
-    RELATIONS,
-    SEPARATOR,
-    UNKNOWN,
-    FactsDataset,
-    WordTokenizer,
-    generate_examples,
-)
+from footplate.demo.facts import RELATIONS, SEPARATOR, UNKNOWN, FactsDataset, WordTokenizer, generate_examples
 
 
 @pytest.fixture(scope="module")

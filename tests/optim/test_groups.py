@@ -19,6 +19,7 @@ from footplate.optim.groups import (
     build_parameter_groups,
     decay_parameter_names,
     get_parameter_names,
+    named_rates,
 )
 
 SMALL = {
@@ -222,3 +223,16 @@ def test_groups_of_the_builder_replace_the_arguments(make_args, make_model, capl
     assert len(optimizer.param_groups) == 1
     assert "params" in kwargs
     assert "param_groups has no effect" in caplog.text
+
+
+def test_rates_are_logged_under_the_names_of_their_groups(make_args, make_model):
+    model = make_model()
+    args = make_args(param_groups=[{"match": r"^3\.weight", "lr": 0.5, "name": "top"}])
+    named = build_optimizer(torch.optim.SGD, {"lr": 0.25}, model, args, decay_parameter_names(model))
+    assert named_rates(named) == {
+        "learning_rate/rest": 0.25,
+        "learning_rate/rest/no_decay": 0.25,
+        "learning_rate/top": 0.5,
+    }
+    plain = build_optimizer(torch.optim.SGD, {"lr": 0.25}, model, make_args(), decay_parameter_names(model))
+    assert named_rates(plain) == {}

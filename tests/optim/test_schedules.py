@@ -125,12 +125,7 @@ def test_build_schedule_accepts_empty_settings(make_args, make_optimizer):
     )
     assert [
         float.fromhex(rate) for [rate] in walk(schedules.build_schedule(args, make_optimizer(1.0), 9), 4)
-    ] == [
-        0.0,
-        0.5,
-        1.0,
-        1.0,
-    ]
+    ] == [0.0, 0.5, 1.0, 1.0]
 
 
 def test_an_unknown_name_lists_the_known_ones(make_optimizer):

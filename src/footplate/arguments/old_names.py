@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from footplate.arguments.export import mask
 from footplate.arguments.suggest import did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -192,17 +193,17 @@ def find_parameters(cls: type) -> dict[str, inspect.Parameter]:
     return dict(list(parameters.items())[1:])  # without self
 
 
-def translate(given: Mapping[str, Any], old: Iterable[str]) -> dict[str, Any]:
+def translate(given: Mapping[str, Any], understood: Iterable[str]) -> dict[str, Any]:
     """The arguments in today's names; contradictions raise."""
-    names = sorted(set(given) & set(old))
+    names = sorted(set(given) & set(understood))
     arguments = {name: value for name, value in given.items() if name not in names}
     for name in names:
         notice(name)
-        for new, value in OLD_NAMES[name].write(given[name], arguments).items():
-            is_default = given[name] == OLD_NAMES[name].default
-            if OLD_NAMES[name].is_whole and new in arguments and arguments[new] != value:
-                if is_default:  # a full dump of old settings holds both names; a default says nothing
-                    continue
+        old = OLD_NAMES[name]
+        if given[name] in (old.default, mask(name)):
+            continue  # says nothing: a full dump of old settings holds all names, with tokens masked
+        for new, value in old.write(given[name], arguments).items():
+            if old.is_whole and new in arguments and arguments[new] != value:
                 raise ValueError(
                     f"{name}={given[name]!r} and {new}={arguments[new]!r} contradict each other: "
                     f"{name} is an older name of {new}. Keep {new} alone."

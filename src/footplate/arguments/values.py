@@ -34,6 +34,7 @@ class Kind:
 
     @property
     def is_flag(self) -> bool:
+        """Whether the option may stand alone for true."""
         return bool in self.members
 
     @property
@@ -76,7 +77,7 @@ def find_kind(hint: Any, choices: Iterable[Any] = ()) -> Kind:
         if get_origin(member) is Literal:
             counted += get_args(member)
             only_choices = only_choices or len(hints) == 1 or set(hints) <= {member, type(None)}
-        elif isinstance(member, type) and issubclass(member, Enum):
+        elif get_origin(member) is None and isinstance(member, type) and issubclass(member, Enum):
             counted += [item.value for item in member]
             only_choices = True  # `MyEnum | str`: the name of a member, written as text
         elif member is not type(None):
@@ -90,10 +91,11 @@ def find_kind(hint: Any, choices: Iterable[Any] = ()) -> Kind:
 
 def read_text(text: str, kind: Kind) -> Any:
     """`text` as one value of `kind`; ValueError where it is none."""
+    can_be_text = text in map(str, kind.choices) if kind.choices else kind.takes_text
+    if kind.is_optional and not can_be_text and text.lower() in ("none", "null"):
+        return None
     if kind.choices:
         return read_choice(text, kind.choices)
-    if kind.is_optional and not kind.takes_text and text.lower() in ("none", "null"):
-        return None
     problems = []
     for member in sorted(kind.members, key=is_text):  # text fits everything, so it comes last
         try:

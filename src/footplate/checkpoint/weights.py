@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from footplate.checkpoint.adapters import has_adapters, load_adapters
 from footplate.checkpoint.files import Folder
@@ -19,6 +18,7 @@ from footplate.checkpoint.tensors import (
     strip_wrappers,
     to_names_of,
 )
+from footplate.wrappers import unwrap_model
 
 SAFE_WEIGHTS_NAME = "model.safetensors"
 WEIGHTS_NAME = "pytorch_model.bin"
@@ -39,7 +39,7 @@ def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = No
         folder: Where to write; made if it is not there.
         state_dict: The tensors to write in place of the model's own.
     """
-    module = _unwrap(model)
+    module: Any = unwrap_model(model)
     Path(folder).mkdir(parents=True, exist_ok=True)
     own = module.state_dict()
     plain_names = {name.replace("_orig_mod.", "") for name in own}
@@ -62,7 +62,7 @@ def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
         model: The module to fill; its parameters stay the same objects, so optimizers and ties hold.
         folder: A folder that `save_weights`, `save_pretrained` or the original Trainer wrote.
     """
-    module, path = _unwrap(model), Path(folder)
+    module, path = unwrap_model(model), Path(folder)
     if has_adapters(module):
         result = load_adapters(module, path)
         if result is not None:
@@ -72,17 +72,6 @@ def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
         # some architectures are stored under other names and shapes than they run with; only they know how
         return _load_converted(module, path)
     return result
-
-
-def _unwrap(model: nn.Module) -> Any:
-    """The module inside compilation and data-parallel wrappers."""
-    while True:
-        if "_orig_mod" in model._modules:
-            model = model.get_submodule("_orig_mod")
-        elif isinstance(model, (DataParallel, DistributedDataParallel)):
-            model = model.module
-        else:
-            return model
 
 
 def _load_state(module: nn.Module, folder: Path) -> LoadResult:

@@ -5,7 +5,6 @@ from footplate.data.columns import (
     RemoveColumnsCollator,
     can_drop_columns,
     drop_unused_columns,
-    forward_parameters,
     signature_columns,
 )
 from footplate.data.lengths import find_lengths
@@ -48,7 +47,6 @@ __all__ = [
     "can_drop_columns",
     "drop_unused_columns",
     "find_lengths",
-    "forward_parameters",
     "get_length_grouped_indices",
     "has_length",
     "num_examples",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,38 +9,11 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from footplate.wrappers import forward_parameters
+
 logger = logging.getLogger(__name__)
 
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _already_named: set[tuple[str | None, str | None, frozenset[str]]] = set()
-
-
-def forward_parameters(model: Any) -> list[str]:
-    """The parameter names of the forward inside any PEFT, compile or parallel wrapper."""
-    return list(inspect.signature(unwrap_for_signature(model).forward).parameters)
-
-
-def unwrap_for_signature(model: Any) -> Any:
-    """The innermost model whose forward is not merely passing arguments on."""
-    while (inner := _find_wrapped(model)) is not None:
-        model = inner
-    return model
-
-
-def _find_wrapped(model: Any) -> Any | None:
-    """What `model` is a wrapper of, or None."""
-    if hasattr(model, "_orig_mod"):  # torch.compile
-        return model._orig_mod
-    peft = sys.modules.get("peft")
-    if peft is not None and isinstance(model, (peft.PeftModel, peft.PeftMixedModel)):
-        # the mixed one has no accessor of its own
-        return model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model
-    if hasattr(model, "module") and hasattr(model.module, "forward"):
-        parameters = inspect.signature(model.forward).parameters.values()
-        # a model may well have a part called `module`; only one that names nothing itself is a wrapper
-        if all(parameter.kind in _VARIADIC for parameter in parameters):
-            return model.module
-    return None
 
 
 def signature_columns(model: Any, label_names: Iterable[str] | None) -> list[str]:

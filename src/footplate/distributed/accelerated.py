@@ -15,9 +15,10 @@ from footplate.distributed.strategy import Strategy
 class AcceleratedStrategy(Strategy):
     """Forward in autocast; with float16 also a loss scaler around backward, clip and step."""
 
-    def __init__(self, accelerator: Any) -> None:
+    def __init__(self, accelerator: Any, steps_in_backward: bool = False) -> None:
         self.accelerator = accelerator
         self.is_scaled = accelerator.mixed_precision == "fp16"
+        self.steps_in_backward = steps_in_backward
 
     @property
     def step_was_skipped(self) -> bool:  # type: ignore[override]
@@ -33,14 +34,14 @@ class AcceleratedStrategy(Strategy):
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Let the scaler unscale and refuse updates; bfloat16 needs no scaler."""
-        if not self.is_scaled:
+        if not self.is_scaled and not self.steps_in_backward:
             return optimizer
         prepared: Optimizer = self.accelerator.prepare_optimizer(optimizer)
         return prepared
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
-        """Scale where there is a scaler."""
-        if self.is_scaled:
+        """Scale where there is a scaler; LOMO steps in here and must be told its rate."""
+        if self.is_scaled or self.steps_in_backward:
             self.accelerator.backward(loss, **kwargs)
         else:
             super().backward(loss, **kwargs)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -46,19 +49,21 @@ class Strategy:
 
 
 def _all_plain(tensors: list[torch.Tensor]) -> bool | None:
-    # torch itself takes the foreach kernels for accelerators only; on the CPU they give the same bits in half the time
+    # torch keeps these kernels for accelerators; on the CPU they give the same bits in half the time
     return all(type(tensor) is torch.Tensor and tensor.layout is torch.strided for tensor in tensors) or None
 
 
-def build_strategy(mixed_precision: str, world_size: int, accelerator: Any) -> Strategy:
-    """The strategy for a precision and a number of processes; `accelerator` is called where one is needed."""
+def build_strategy(args: TrainingArguments, build_accelerator: Callable[[], Any]) -> Strategy:
+    """The strategy that precision, optimizer and number of processes ask for."""
+    world_size = args.world_size
     if world_size > 1:
         raise ValueError(
             f"The launcher started {world_size} processes, and this version of footplate trains in one. "
             "Start the script with `python`, without torchrun or accelerate launch."
         )
-    if mixed_precision == "no":
+    steps_in_backward = args.optim in ("lomo", "adalomo")
+    if args.mixed_precision == "no" and not steps_in_backward:
         return Strategy()
     from footplate.distributed.accelerated import AcceleratedStrategy
 
-    return AcceleratedStrategy(accelerator())
+    return AcceleratedStrategy(build_accelerator(), steps_in_backward)

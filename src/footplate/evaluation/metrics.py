@@ -52,7 +52,7 @@ def _plain_number(value: Any) -> Any:
 def compute_set_metrics(
     function: Callable[..., Mapping[str, Any]], collector: Collector, include: Collection[str]
 ) -> dict[str, Any]:
-    """What `compute_metrics` gives for all that was collected; nothing without both predictions and labels."""
+    """What `compute_metrics` gives for all that was collected; nothing without predictions and labels."""
     predictions, labels = collector.predictions, collector.labels
     if predictions is None or labels is None:
         return {}
@@ -64,7 +64,7 @@ def compute_set_metrics(
 def speed_metrics(
     split: str,
     start_time: float,
-    num_samples: int | None = None,
+    num_samples: float | None = None,
     num_steps: int | None = None,
     num_tokens: int | None = None,
 ) -> dict[str, float]:

@@ -207,9 +207,8 @@ def _groups_of_rule(
     """The parameters of one rule, by depth where it has a layer decay, with and without weight decay."""
     depths = dict.fromkeys(names, Depth("", 0)) if rule.layer_decay is None else find_depths(model)
     groups: dict[str, dict[str, Any]] = {}
-    for name in sorted(
-        names, key=lambda name: depths[name].layers_below_head
-    ):  # stable: the model's order within a depth
+    # sorting is stable: within a depth the model's order stays
+    for name in sorted(names, key=lambda name: depths[name].layers_below_head):
         label, depth = depths[name]
         decays = name in decay_names
         parts = (rule.name, label, "" if decays else "no_decay")

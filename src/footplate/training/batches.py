@@ -22,7 +22,7 @@ def mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
 
 
 def call_forward(model: nn.Module, inputs: Any) -> Any:
-    """Call the model: a mapping as keywords, a tuple or list as arguments, anything else as the one argument."""
+    """Call the model: with a mapping as keywords, a tuple or list as arguments, else with the one value."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
     if isinstance(inputs, (tuple, list)):

@@ -39,8 +39,8 @@ def check_is_trainable(model: nn.Module) -> None:
     """Some parameter can learn."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(
-            f"No parameter of {type(model).__name__} has requires_grad=True, so training would change nothing. "
-            "Unfreeze some, or attach an adapter."
+            f"No parameter of {type(model).__name__} has requires_grad=True, so training would change "
+            "nothing. Unfreeze some, or attach an adapter."
         )
 
 
@@ -52,8 +52,8 @@ def check_optimizer_sources(
         raise RuntimeError("Pass either `optimizers` or `optimizer_cls_and_kwargs` to Trainer, not both.")
     if model_init is not None and any(part is not None for part in optimizers):
         raise RuntimeError(
-            "`model_init` makes a new model at each train(), which the parameters in `optimizers` would not be of. "
-            "Pass `optimizer_cls_and_kwargs`, or override create_optimizer."
+            "`model_init` makes a new model at each train(), which the parameters in `optimizers` would "
+            "not be of. Pass `optimizer_cls_and_kwargs`, or override create_optimizer."
         )
 
 
@@ -69,8 +69,8 @@ def check_eval_dataset(args: TrainingArguments, eval_dataset: Any) -> None:
     """Evaluation that is asked for has data."""
     if args.eval_strategy != "no" and eval_dataset is None:
         raise ValueError(
-            f"eval_strategy={str(args.eval_strategy)!r} needs data to evaluate on. Pass `eval_dataset` to Trainer, "
-            "or set eval_strategy='no'."
+            f"eval_strategy={str(args.eval_strategy)!r} needs data to evaluate on. Pass `eval_dataset` to "
+            "Trainer, or set eval_strategy='no'."
         )
     if args.eval_on_start and eval_dataset is None:
         raise ValueError("eval_on_start=True needs data. Pass `eval_dataset` to Trainer, or set it to False.")
@@ -80,26 +80,29 @@ def check_train_length(args: TrainingArguments, train_dataset: Any, has_length: 
     """A dataset without length comes with a number of updates."""
     if train_dataset is not None and not has_length and args.max_steps <= 0:
         raise ValueError(
-            f"`train_dataset` ({type(train_dataset).__name__}) has no length, so the number of updates is not known. "
-            "Set max_steps, or give the dataset a __len__."
+            f"`train_dataset` ({type(train_dataset).__name__}) has no length, so the number of updates is "
+            "not known. Set max_steps, or give the dataset a __len__."
         )
 
 
 def check_batch_metrics(args: TrainingArguments, compute_metrics: Callable[..., Any] | None) -> None:
     """Metrics that are computed batch by batch are told of the last batch."""
-    if args.batch_eval_metrics and compute_metrics is not None:
-        if "compute_result" not in inspect.signature(compute_metrics).parameters:
-            raise ValueError(
-                "batch_eval_metrics=True calls compute_metrics(prediction, compute_result=...) for every batch, and "
-                "yours takes no `compute_result`. Add that parameter, or set batch_eval_metrics=False."
-            )
+    if not args.batch_eval_metrics or compute_metrics is None:
+        return
+    if "compute_result" not in inspect.signature(compute_metrics).parameters:
+        raise ValueError(
+            "batch_eval_metrics=True calls compute_metrics(prediction, compute_result=...) for every "
+            "batch, and yours takes no `compute_result`. Add that parameter, or set "
+            "batch_eval_metrics=False."
+        )
 
 
 def check_train_metrics(args: TrainingArguments, compute_metrics: Callable[..., Any] | None) -> None:
     """Metrics of training batches have a function to compute them."""
     if args.train_metrics and compute_metrics is None:
         raise ValueError(
-            f"train_metrics={args.train_metrics} needs a function: pass `compute_metrics` to Trainer, or set it to 0."
+            f"train_metrics={args.train_metrics} needs a function: pass `compute_metrics` to Trainer, or "
+            "set it to 0."
         )
 
 

@@ -74,7 +74,7 @@ def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.T
 def count_items(
     batch: Any, label_names: Sequence[str], shifts_labels: bool, num_rows: int | None
 ) -> int | torch.Tensor:
-    """Items the mean loss of one batch is over: `num_items` of the collator, else labels that count, else rows."""
+    """Items that a batch's mean loss is over: the collator's `num_items`, labels that count, or rows."""
     if isinstance(batch, Mapping):
         if "num_items" in batch:
             return torch.as_tensor(batch["num_items"]).sum()
@@ -86,8 +86,9 @@ def count_items(
                 return labels.numel() if labels.is_floating_point() else labels.ne(IGNORED_LABEL).sum()
     if num_rows is None:
         raise ValueError(
-            f"loss_weighting='items' found nothing to count in a batch of type {type(batch).__name__}. Let the "
-            "collator add an entry 'num_items', name the labels in label_names, or use loss_weighting='default'."
+            f"loss_weighting='items' found nothing to count in a batch of type {type(batch).__name__}. Let "
+            "the collator add an entry 'num_items', name the labels in label_names, or use "
+            "loss_weighting='default'."
         )
     return num_rows
 
@@ -153,13 +154,14 @@ def explain_missing_loss(
     lost = [key for key in label_like if key not in batch_keys]
     if any(name in batch_keys for name in expected):
         cause = (
-            f"forward received {sorted(set(expected) & set(batch_keys))} and still gave no loss. Let forward return "
-            "a loss (a dict with the key 'loss', or the loss first in a tuple), or pass compute_loss_func to Trainer"
+            f"forward received {sorted(set(expected) & set(batch_keys))} and still gave no loss. Let "
+            "forward return a loss (a dict with the key 'loss', or the loss first in a tuple), or pass "
+            "compute_loss_func to Trainer"
         )
     elif dataset_keys and not label_like:
         cause = (
-            f"the dataset has no labels: none of its columns is one of {expected}. Add such a column, or name the "
-            "label columns in label_names"
+            f"the dataset has no labels: none of its columns is one of {expected}. Add such a column, or "
+            "name the label columns in label_names"
         )
     elif lost and not any(key in forward_names for key in lost):
         cause = (
@@ -168,10 +170,11 @@ def explain_missing_loss(
         )
     else:
         cause = (
-            f"the collator renamed or removed the labels: the batch has none of {expected}. Let the collator pass "
-            "them on under that name"
+            f"the collator renamed or removed the labels: the batch has none of {expected}. Let the "
+            "collator pass them on under that name"
         )
     return (
-        f"The model returned no loss: {cause}. Columns of the dataset: {sorted(dataset_keys)}; keys of the batch: "
-        f"{sorted(batch_keys)}; parameters of forward: {list(forward_names)}; keys it returned: {sorted(output_keys)}."
+        f"The model returned no loss: {cause}. Columns of the dataset: {sorted(dataset_keys)}; keys of the "
+        f"batch: {sorted(batch_keys)}; parameters of forward: {list(forward_names)}; keys it returned: "
+        f"{sorted(output_keys)}."
     )

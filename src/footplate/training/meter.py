@@ -121,8 +121,9 @@ class Meter:
         self._num_nonfinite.zero_()
         if not self.num_nonfinite_total:
             logger.warning(
-                "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the weights "
-                "may be spoiled. Set on_nonfinite='skip' to leave such updates out, or 'raise' to stop at them.",
+                "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the "
+                "weights may be spoiled. Set on_nonfinite='skip' to leave such updates out, or 'raise' to "
+                "stop at them.",
                 count,
                 step,
             )

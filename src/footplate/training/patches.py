@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from footplate.training.traits import bare_model
+from footplate.wrappers import bare_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +26,11 @@ def embedding_noise(model: nn.Module, alpha: float | None) -> Iterator[None]:
     if alpha is None:
         yield
         return
-    bare = bare_model(model)
+    bare: Any = bare_model(model)
     if not hasattr(bare, "get_input_embeddings"):
         raise ValueError(
-            f"neftune_noise_alpha={alpha} needs a model with get_input_embeddings(); {type(bare).__name__} has none. "
-            "Add that method, or leave neftune_noise_alpha unset."
+            f"neftune_noise_alpha={alpha} needs a model with get_input_embeddings(); {type(bare).__name__} "
+            "has none. Add that method, or leave neftune_noise_alpha unset."
         )
     handle = bare.get_input_embeddings().register_forward_hook(_noise_hook(alpha))
     try:
@@ -50,7 +50,7 @@ def _noise_hook(alpha: float) -> Callable[[nn.Module, Any, torch.Tensor], torch.
     return add_noise
 
 
-def enable_recompute(model: nn.Module, args: TrainingArguments) -> None:
+def enable_recompute(model: Any, args: TrainingArguments) -> None:
     """Turn on gradient checkpointing where the arguments ask for it."""
     if not args.gradient_checkpointing:
         return

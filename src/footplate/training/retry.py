@@ -36,7 +36,7 @@ class MicroBatches:
     def recover(
         self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]
     ) -> list[Any]:
-        """Forget the failed update and return its batches cut once more; raises `error` where that cannot help."""
+        """Forget the failed update and cut its batches once more; raise `error` where that cannot help."""
         rows = max((find_batch_size(batch) or 1 for batch in batches), default=1)
         if not self.enabled or not is_out_of_memory(error) or rows <= 1:
             raise error
@@ -49,8 +49,8 @@ class MicroBatches:
         torch.set_rng_state(self._random_state[0])
         self.num_cuts += 1
         logger.warning(
-            "Out of memory with micro-batches of %d: going on with halves, in the same update and with the same "
-            "effective batch (auto_find_batch_size).",
+            "Out of memory with micro-batches of %d: going on with halves, in the same update and with the "
+            "same effective batch (auto_find_batch_size).",
             rows,
         )
         return _halve(batches)

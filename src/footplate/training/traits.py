@@ -10,29 +10,7 @@ from typing import Any
 
 from torch import nn
 
-
-def bare_model(model: nn.Module) -> nn.Module:
-    """The model inside compile, data-parallel and adapter wrappers: the one whose forward names the inputs."""
-    while True:
-        if hasattr(model, "_orig_mod"):
-            model = model._orig_mod
-        elif type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
-            model = model.module
-        elif is_adapter(model):
-            model = model.get_base_model() if hasattr(model, "get_base_model") else model.base_model.model
-        else:
-            return model
-
-
-def is_adapter(model: nn.Module) -> bool:
-    """Whether PEFT wrapped the model."""
-    peft = sys.modules.get("peft")  # a model wrapped by PEFT has imported it
-    return peft is not None and isinstance(model, (peft.PeftModel, peft.PeftMixedModel))
-
-
-def forward_names(model: nn.Module) -> list[str]:
-    """The parameters of forward, in order."""
-    return list(inspect.signature(bare_model(model).forward).parameters)
+from footplate.wrappers import bare_model
 
 
 def find_label_names(model: nn.Module) -> list[str]:
@@ -78,7 +56,7 @@ def accepts_loss_kwargs(model: nn.Module) -> bool:
 
 
 def leaves_num_items_unused(model: nn.Module) -> bool:
-    """Whether forward takes the item count but seems to ignore it: a guess from its code, good for a notice."""
+    """Whether forward takes the item count and seems to ignore it: a guess, good for a notice."""
     code = getattr(inspect.unwrap(type(bare_model(model)).forward), "__code__", None)
     if code is None or not accepts_loss_kwargs(model):
         return False

@@ -52,12 +52,13 @@ class TrainWindow:
 
 
 def accepts_update(policy: str, grad_norm: torch.Tensor, update_loss: torch.Tensor, update: int) -> bool:
-    """Whether an update may change the weights; False to skip it, FloatingPointError where the policy is to raise."""
+    """Whether an update may change the weights: False to skip it, an error where the policy is to raise."""
     if bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss)):  # host sync
         return True
     if policy == "skip":
         return False
     raise FloatingPointError(
-        f"Update {update} has loss {float(update_loss)} and gradient norm {float(grad_norm)}. The weights are as they "
-        "were before it. Look at its data and at the learning rate, or set on_nonfinite='skip' to leave such updates out."
+        f"Update {update} has loss {float(update_loss)} and gradient norm {float(grad_norm)}. The weights "
+        "are as they were before it. Look at its data and at the learning rate, or set on_nonfinite='skip' "
+        "to leave such updates out."
     )

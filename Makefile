@@ -1,0 +1,55 @@
+# The two commands of the README are `make demo` and `make test`; both set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH ?= torch==2.13.0
+
+# Two busy threads on a small shared machine wait on each other.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-slow lint types bench clean
+
+help:
+	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
+	@echo "make test       run the test suite"
+	@echo "make test-slow  run the tests marked slow as well"
+	@echo "make lint       ruff: rules and format"
+	@echo "make types      mypy, strict"
+	@echo "make bench      footplate beside a hand-written loop, transformers, Lightning and Accelerate"
+
+# torch comes first and alone, so that nothing else chooses a build of it.
+$(VENV)/.core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	@touch $@
+
+demo: $(VENV)/.core
+	$(BIN)/python -m footplate.demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info
