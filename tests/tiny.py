@@ -83,3 +83,51 @@ def arguments(tmp_path: Any, library: Any = footplate, **settings: Any) -> Any:
     """Arguments that write nothing and print nothing unless told to."""
     quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
     return library.TrainingArguments(output_dir=str(tmp_path), **{**quiet, **settings})
+
+
+def multi_label_data(num_samples: int = 53, num_labels: int = 3) -> list[dict[str, Any]]:
+    """Token rows, each with a yes or no for every class."""
+    rows = token_rows(num_samples)
+    return [{"input_ids": row, "labels": [float(row[k] % 2) for k in range(num_labels)]} for row in rows]
+
+
+def token_data(num_samples: int = 53, num_labels: int = 3) -> list[dict[str, Any]]:
+    """Token rows with a class per token; how many of them count differs from row to row."""
+    return [
+        {
+            "input_ids": row,
+            "labels": [-100 if k < i % 7 else token % num_labels for k, token in enumerate(row)],
+        }
+        for i, row in enumerate(token_rows(num_samples))
+    ]
+
+
+def span_data(num_samples: int = 53) -> list[dict[str, Any]]:
+    """Token rows, each with the first and the last token of an answer."""
+    rows = token_rows(num_samples)
+    return [
+        {"input_ids": row, "start_positions": row[0] % 6, "end_positions": 6 + row[1] % 6} for row in rows
+    ]
+
+
+def accuracy(prediction: Any) -> dict[str, float]:
+    """Share of rows, or of tokens that count, whose largest logit is the label."""
+    counts = prediction.label_ids != -100
+    hits = (prediction.predictions.argmax(-1) == prediction.label_ids) & counts
+    return {"accuracy": hits.sum() / counts.sum()}
+
+
+def build_trainer(
+    folder: Any,
+    model: Any,
+    data: Any,
+    eval_data: Any = None,
+    library: Any = footplate,
+    options: Any = None,
+    **settings: Any,
+) -> Any:
+    """A Trainer of footplate or of another library with the same API, under equal circumstances."""
+    args = arguments(folder, library, **settings)
+    return library.Trainer(
+        model=model, args=args, train_dataset=data, eval_dataset=eval_data, **(options or {})
+    )

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from footplate import comm
+from footplate.api import CHECKPOINT_PREFIX, TRAINER_STATE_NAME, TrainerApi
 from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import arguments as argument_files
@@ -33,7 +33,7 @@ from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
-from footplate.state import ExportableState, TrainerControl, TrainerState, export_states, restore_states
+from footplate.state import TrainerControl, TrainerState, export_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Meter, Records
@@ -45,8 +45,6 @@ from footplate.wrappers import forward_parameters
 
 logger = logging.getLogger(__name__)
 
-TRAINER_STATE_NAME = "trainer_state.json"
-CHECKPOINT_PREFIX = "checkpoint"
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _OBEY_NAMES = (
     *("tr_loss", "grad_norm", "model", "trial", "epoch"),
@@ -54,29 +52,7 @@ _OBEY_NAMES = (
 )
 
 
-def _forwarded(owner: str, name: str) -> Any:
-    """An attribute that reads and writes that of its owner: ours asks the owner, users may ask either."""
-    path = f"{owner}.{name}" if owner else name
-
-    def write(self: Any, value: Any) -> None:
-        setattr(getattr(self, owner) if owner else self, name, value)
-
-    return property(attrgetter(path), write)
-
-
-def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoReturn]:
-    """A method of the API that says in one clear error that this version does not have it."""
-
-    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(
-            f"Trainer.{method}: {subject} not in this version of footplate. {remedy}".strip()
-        )
-
-    refuse.__name__, refuse.__doc__ = method, f"{subject} not in this version."
-    return refuse
-
-
-class Trainer:
+class Trainer(TrainerApi):
     """Trains, evaluates and predicts with any `torch.nn.Module`.
 
     Args:
@@ -103,15 +79,6 @@ class Trainer:
         None  # for an own compute_loss: is its loss already over the whole update?
     )
 
-    # What subclasses of earlier years ask for: engines that are not in use here.
-    use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
-    is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
-    deepspeed = sharded_ddp = fsdp = scaler = None
-
-    _globalstep_last_logged = _forwarded("_meter", "last_logged_step")
-    _total_loss_scalar = _forwarded("_meter", "total_loss")
-    tokenizer = _forwarded("", "processing_class")  # its 4.x name
-
     # ---- construct ----
 
     def __init__(
@@ -134,6 +101,7 @@ class Trainer:
     ) -> None:
         self.args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
         seed_run(self.args.seed, self.args.full_determinism)  # before model_init draws weights
+        self._device = self.args.device
         self._memory_tracker = TrainerMemoryTracker(self.args.skip_memory_metrics)
         self._memory_tracker.start()
 
@@ -154,9 +122,7 @@ class Trainer:
         self._accelerator: Any = None
         if type(self).create_accelerator_and_postprocess is not Trainer.create_accelerator_and_postprocess:
             self.create_accelerator_and_postprocess()
-        self._strategy = build_strategy(
-            self.args.mixed_precision, self.args.world_size, lambda: self.accelerator
-        )
+        self._strategy = build_strategy(self.args, lambda: self.accelerator)
         self._set_model(model if model is not None else self.call_model_init())
         self._read_traits()
 
@@ -216,7 +182,7 @@ class Trainer:
         checks.check_is_module(model)
         self.place_model_on_device = self.args.place_model_on_device is not False
         if self.place_model_on_device:
-            self._move_model_to_device(model, self.args.device)
+            self._move_model_to_device(model, self._device)
         self.model = self.model_wrapped = model
         config: Any = getattr(model, "config", None)
         if config is not None:
@@ -264,11 +230,6 @@ class Trainer:
             stateful_callbacks=export_states(self._stateful()),
         )
 
-    def _stateful(self) -> list[ExportableState]:
-        """Whatever has a state that belongs into a checkpoint."""
-        candidates = [*self.callback_handler.callbacks, self.control]
-        return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
-
     def _reset_run(self) -> None:
         """Start values of what a run counts."""
         self.is_in_train = False
@@ -280,7 +241,8 @@ class Trainer:
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
         self._parameters: list[nn.Parameter] = []
-        self._meter = Meter(self.args.device)
+        self._group_rates: dict[str, float] = {}
+        self._meter = Meter(self._device)
         self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._record_factor: Any = 1.0
         self._eval_records: Records | None = None  # where record() goes during an evaluation
@@ -397,16 +359,12 @@ class Trainer:
             return data_collator
         return columns.ColumnFilter(data_collator, self._kept_columns(), **self._column_notice(description))
 
-    def num_examples(self, dataloader: Any) -> int:
-        """Samples a loader gives in one pass, as well as can be known."""
-        return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
-
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device | None = None
     ) -> tuple[list[Any], Any]:
         """The next micro-batches of one update, fewer at the end, and how many items they hold together."""
         micro_batches = list(islice(epoch_iterator, num_batches))
-        return micro_batches, self._get_num_items_in_batch(micro_batches, device or self.args.device)
+        return micro_batches, self._get_num_items_in_batch(micro_batches, device or self._device)
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """Items the loss of these batches is divided by, or None where each batch averages by itself."""
@@ -422,7 +380,7 @@ class Trainer:
 
     def _prepare_input(self, data: Any) -> Any:
         """A batch, or a part of one, on the device."""
-        return comm.move_to_device(data, self.args.device)
+        return comm.move_to_device(data, self._device)
 
     def _prepare_inputs(self, inputs: Any) -> Any:
         """A batch as the model takes it. An override must return a batch that may be changed."""
@@ -480,31 +438,6 @@ class Trainer:
     def _get_learning_rate(self) -> float:
         """The rate of the first parameter group."""
         return float(self.optimizer.param_groups[0]["lr"])
-
-    def get_learning_rates(self) -> list[float]:
-        """The rate of every parameter group."""
-        if self.optimizer is None:
-            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def get_optimizer_group(self, param: Any = None) -> Any:
-        """The parameter group that holds `param`, or all of them."""
-        if self.optimizer is None:
-            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
-        if param is None:
-            return [group["params"] for group in self.optimizer.param_groups]
-        return next(
-            (
-                group
-                for group in self.optimizer.param_groups
-                if any(param is other for other in group["params"])
-            ),
-            None,
-        )
-
-    def get_num_trainable_parameters(self) -> int:
-        """How many numbers training changes."""
-        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
     # ---- train ----
 
@@ -602,7 +535,7 @@ class Trainer:
 
         for size in plan.update_sizes(updates_done):
             micro_batches, num_items = traits.call_positional(
-                self.get_batch_samples, epoch_iterator, size, self.args.device
+                self.get_batch_samples, epoch_iterator, size, self._device
             )
             if not micro_batches:  # the stream ended sooner than its length promised
                 break
@@ -617,9 +550,7 @@ class Trainer:
             if accepted:
                 self.optimizer.step()
             self._event("on_optimizer_step")
-            learning_rate = (
-                self._get_learning_rate()
-            )  # the rate this update used, before the schedule moves on
+            learning_rate = self._note_rates()  # as this update used them, before the schedule moves on
             if accepted:
                 self._advance_schedule()
             self._zero_grad()
@@ -755,7 +686,7 @@ class Trainer:
             if grad_norm is not None:
                 logs["grad_norm"] = float(grad_norm)
             logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
-            logs.update(groups.named_rates(self.optimizer))
+            logs.update(self._group_rates)
             train_metrics = metric_tools.plain_numbers(self._train_window.compute(self.compute_metrics))
             logs.update(metric_tools.prefix_keys(train_metrics, "train"))
             self.store_flos()
@@ -784,11 +715,6 @@ class Trainer:
             self._eval_records.add(name, value, 1.0, object())
         else:
             self._meter.records.add(name, value, self._record_factor, self.state.global_step)
-
-    def store_flos(self) -> None:
-        """Move the floating-point operations counted since the last call into the state."""
-        self.state.total_flos += self.current_flos
-        self.current_flos = 0.0
 
     def floating_point_ops(self, inputs: Any) -> float:
         """Operations of forward and backward on a batch, if the model can count its parameters; else 0."""
@@ -867,7 +793,7 @@ class Trainer:
         self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
         if checkpoint is not None:
             self._load_optimizer_and_scheduler(checkpoint)
-        self._meter = Meter(self.args.device, plan.first_step)
+        self._meter = Meter(self._device, plan.first_step)
         self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._parameters = list(model.parameters())
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
@@ -974,6 +900,12 @@ class Trainer:
             return True
         self._meter.refuse_update()
         return False
+
+    def _note_rates(self) -> float:
+        """The learning rate to log with this update; those of named groups are noted beside it."""
+        if self.args.param_groups:
+            self._group_rates = groups.named_rates(self.optimizer)
+        return self._get_learning_rate()
 
     def _advance_schedule(self) -> None:
         """One step of the schedule per update made; those that follow a metric move after an evaluation."""
@@ -1169,7 +1101,7 @@ class Trainer:
         with torch.no_grad(), self.compute_loss_context_manager():
             if has_loss:
                 num_items = (
-                    None if self._weighs_items else self._get_num_items_in_batch([inputs], self.args.device)
+                    None if self._weighs_items else self._get_num_items_in_batch([inputs], self._device)
                 )
                 loss, outputs = self._call_compute_loss(model, inputs, True, num_items)
                 loss = loss.detach().mean()
@@ -1251,7 +1183,7 @@ class Trainer:
         return found
 
     def _prepare_for_evaluation(self) -> nn.Module:
-        """The model as evaluation calls it: wrapped as in training, dropout off, in half precision if asked."""
+        """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
             model = self.model_wrapped
         else:
@@ -1307,14 +1239,6 @@ class Trainer:
         num_steps = math.ceil(output.num_samples / (self.args.eval_batch_size * self.args.world_size))
         output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))
 
-    def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
-        """Tensors of all processes together; those of one process are all there are."""
-        return comm.gather(tensors) if tensors is not None else None
-
-    def _gather_and_numpify(self, tensors: Any, name: str | None = None) -> Any:
-        """Tensors of all processes together, as arrays."""
-        return comm.nested_numpify(comm.gather(tensors)) if tensors is not None else None
-
     # ---- save and load ----
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -1358,75 +1282,6 @@ class Trainer:
             self.state.save_to_json(os.path.join(folder, TRAINER_STATE_NAME))
             self._rotate_checkpoints(output_dir=run_dir)
 
-    def save_state(self) -> None:
-        """Write `trainer_state.json` into `args.output_dir`."""
-        if self.is_world_process_zero():
-            self.state.save_to_json(os.path.join(str(self.args.output_dir), TRAINER_STATE_NAME))
-
-    def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
-        """Write `<split>_results.json` and, unless told not to, add to `all_results.json`."""
-        if self.is_world_process_zero():
-            metric_tools.save_metrics_file(str(self.args.output_dir), split, metrics, combined)
-
-    def _sorted_checkpoints(
-        self,
-        output_dir: str | None = None,
-        checkpoint_prefix: str = CHECKPOINT_PREFIX,
-        use_mtime: bool = False,
-    ) -> list[str]:
-        """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
-        return [str(path) for path in rotation.find_checkpoints(output_dir or str(self.args.output_dir))]
-
-    def _rotate_checkpoints(self, use_mtime: bool = False, output_dir: str | None = None) -> None:
-        """Remove the oldest checkpoints beyond `args.save_total_limit`, never the best nor the latest."""
-        best = self.state.best_model_checkpoint
-        rotation.rotate_checkpoints(
-            output_dir or str(self.args.output_dir), self.args.save_total_limit, [best] if best else []
-        )
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """Load the weights of a checkpoint."""
-        result = weights.load_weights(model if model is not None else self.model, resume_from_checkpoint)
-        self._issue_warnings_after_load(result)
-
-    def _load_best_model(self) -> None:
-        """Load the weights of the best checkpoint."""
-        best = self.state.best_model_checkpoint
-        logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
-        self._issue_warnings_after_load(weights.load_weights(self.model, str(best)))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Load the state of optimizer and schedule, where the checkpoint has it."""
-        if checkpoint is not None:
-            optimizer_files.load_optimizer(self.optimizer, checkpoint)
-            optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Set every random generator as it was at the checkpoint."""
-        if checkpoint is not None:
-            rng_files.load_rng(checkpoint)
-
-    def _store_callback_state(self) -> None:
-        """Bring the state's copy of the callbacks' states up to date."""
-        self.state.stateful_callbacks = export_states(self._stateful())
-
-    def _load_callback_state(self) -> None:
-        """Give callbacks the state they had: a counter that starts again would make another run."""
-        restore_states(self._stateful(), self.state.stateful_callbacks or {})
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Name the weights that were missing or left over."""
-        if load_result.missing_keys:
-            logger.warning("Weights missing from the checkpoint: %s.", load_result.missing_keys)
-        if load_result.unexpected_keys:
-            logger.warning(
-                "Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys
-            )
-
-    def _get_output_dir(self, trial: Any = None) -> str:
-        """The folder of this run."""
-        return str(self.args.output_dir)
-
     # ---- log ----
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -1446,54 +1301,8 @@ class Trainer:
         self.state.log_history.append({**logs, "step": self.state.global_step})
         self._event("on_log", logs=logs)
 
-    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
-        """Print metrics as a table."""
-        if self.is_world_process_zero():
-            print(metric_tools.format_metrics_table(split, metrics))
-
-    def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
-        """Metrics as a person reads them."""
-        return metric_tools.metrics_format(metrics)
-
-    # ---- not in this version: hardware, share, search ----
-
-    torch_jit_model_eval = _missing("torch_jit_model_eval", "TorchScript is", "Use torch_compile=True.")
-    ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
-    _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
-
-    create_model_card = _missing("create_model_card", "Model cards are")
-    push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
-    init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
-    init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
-    _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
-    _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
-    hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
-    _hp_search_setup = _missing("_hp_search_setup", "Hyperparameter search is")
-    _report_to_hp_search = _missing("_report_to_hp_search", "Hyperparameter search is")
-    _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")
-
-    # ---- callbacks and place ----
+    # ---- callbacks ----
 
     def _event(self, name: str, **kwargs: Any) -> None:
         """The one place where control is handed to the callbacks and taken back."""
         self.control = getattr(self.callback_handler, name)(self.args, self.state, self.control, **kwargs)
-
-    def add_callback(self, callback: Any) -> None:
-        """Add a callback, given as class or instance."""
-        self.callback_handler.add_callback(callback)
-
-    def pop_callback(self, callback: Any) -> Any:
-        """Remove a callback and return it; None if it is not there."""
-        return self.callback_handler.pop_callback(callback)
-
-    def remove_callback(self, callback: Any) -> None:
-        """Remove a callback."""
-        self.callback_handler.remove_callback(callback)
-
-    def is_local_process_zero(self) -> bool:
-        """Whether this is the first process of its machine."""
-        return self.args.local_process_index == 0
-
-    def is_world_process_zero(self) -> bool:
-        """Whether this is the first process of all."""
-        return self.args.process_index == 0

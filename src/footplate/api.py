@@ -1,0 +1,242 @@
+"""The thin methods of the Trainer API: those that neither are joints nor call one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NoReturn
+
+from torch import nn
+
+from footplate import comm
+from footplate.arguments import TrainingArguments
+from footplate.callbacks import CallbackHandler
+from footplate.checkpoint import optimizer as optimizer_files
+from footplate.checkpoint import rng as rng_files
+from footplate.checkpoint import rotation, weights
+from footplate.data import loaders
+from footplate.evaluation import metrics as metric_tools
+from footplate.state import ExportableState, TrainerControl, TrainerState, export_states, restore_states
+
+logger = logging.getLogger(__name__)
+
+TRAINER_STATE_NAME = "trainer_state.json"
+CHECKPOINT_PREFIX = "checkpoint"
+
+
+def _forwarded(owner: str, name: str) -> Any:
+    """An attribute that reads and writes that of its owner: ours asks the owner, users may ask either."""
+    path = f"{owner}.{name}" if owner else name
+
+    def write(self: Any, value: Any) -> None:
+        setattr(getattr(self, owner) if owner else self, name, value)
+
+    return property(attrgetter(path), write)
+
+
+def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoReturn]:
+    """A method of the API that says in one clear error that this version does not have it."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"Trainer.{method}: {subject} not in this version of footplate. {remedy}".strip()
+        )
+
+    refuse.__name__, refuse.__doc__ = method, f"{subject} not in this version."
+    return refuse
+
+
+class TrainerApi:
+    """What a Trainer can be asked for besides training, evaluating and predicting."""
+
+    args: TrainingArguments
+    state: TrainerState
+    control: TrainerControl
+    callback_handler: CallbackHandler
+    model: nn.Module
+    optimizer: Any
+    lr_scheduler: Any
+    current_flos: float
+
+    # What subclasses of earlier years ask for: engines that are not in use here.
+    use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
+    is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
+    deepspeed = sharded_ddp = fsdp = scaler = None
+
+    _globalstep_last_logged = _forwarded("_meter", "last_logged_step")
+    _total_loss_scalar = _forwarded("_meter", "total_loss")
+    tokenizer = _forwarded("", "processing_class")  # its 4.x name
+
+    # ---- data and optimizer ----
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Samples a loader gives in one pass, as well as can be known."""
+        return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
+
+    def get_learning_rates(self) -> list[float]:
+        """The rate of every parameter group."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_optimizer_group(self, param: Any = None) -> Any:
+        """The parameter group that holds `param`, or all of them."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        if param is None:
+            return [group["params"] for group in self.optimizer.param_groups]
+        return next(
+            (
+                group
+                for group in self.optimizer.param_groups
+                if any(param is other for other in group["params"])
+            ),
+            None,
+        )
+
+    def get_num_trainable_parameters(self) -> int:
+        """How many numbers training changes."""
+        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+
+    # ---- evaluate ----
+
+    def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together; those of one process are all there are."""
+        return comm.gather(tensors) if tensors is not None else None
+
+    def _gather_and_numpify(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together, as arrays."""
+        return comm.nested_numpify(comm.gather(tensors)) if tensors is not None else None
+
+    # ---- save and load ----
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json` into `args.output_dir`."""
+        if self.is_world_process_zero():
+            self.state.save_to_json(os.path.join(str(self.args.output_dir), TRAINER_STATE_NAME))
+
+    def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
+        """Write `<split>_results.json` and, unless told not to, add to `all_results.json`."""
+        if self.is_world_process_zero():
+            metric_tools.save_metrics_file(str(self.args.output_dir), split, metrics, combined)
+
+    def _sorted_checkpoints(
+        self,
+        output_dir: str | None = None,
+        checkpoint_prefix: str = CHECKPOINT_PREFIX,
+        use_mtime: bool = False,
+    ) -> list[str]:
+        """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
+        return [str(path) for path in rotation.find_checkpoints(output_dir or str(self.args.output_dir))]
+
+    def _rotate_checkpoints(self, use_mtime: bool = False, output_dir: str | None = None) -> None:
+        """Remove the oldest checkpoints beyond `args.save_total_limit`, never the best nor the latest."""
+        best = self.state.best_model_checkpoint
+        rotation.rotate_checkpoints(
+            output_dir or str(self.args.output_dir), self.args.save_total_limit, [best] if best else []
+        )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint."""
+        result = weights.load_weights(model if model is not None else self.model, resume_from_checkpoint)
+        self._issue_warnings_after_load(result)
+
+    def _load_best_model(self) -> None:
+        """Load the weights of the best checkpoint."""
+        best = self.state.best_model_checkpoint
+        logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
+        self._issue_warnings_after_load(weights.load_weights(self.model, str(best)))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Load the state of optimizer and schedule, where the checkpoint has it."""
+        if checkpoint is not None:
+            optimizer_files.load_optimizer(self.optimizer, checkpoint)
+            optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Set every random generator as it was at the checkpoint."""
+        if checkpoint is not None:
+            rng_files.load_rng(checkpoint)
+
+    def _stateful(self) -> list[ExportableState]:
+        """Whatever has a state that belongs into a checkpoint."""
+        candidates = [*self.callback_handler.callbacks, self.control]
+        return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
+
+    def _store_callback_state(self) -> None:
+        """Bring the state's copy of the callbacks' states up to date."""
+        self.state.stateful_callbacks = export_states(self._stateful())
+
+    def _load_callback_state(self) -> None:
+        """Give callbacks the state they had: a counter that starts again would make another run."""
+        restore_states(self._stateful(), self.state.stateful_callbacks or {})
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Name the weights that were missing or left over."""
+        if load_result.missing_keys:
+            logger.warning("Weights missing from the checkpoint: %s.", load_result.missing_keys)
+        if load_result.unexpected_keys:
+            logger.warning(
+                "Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys
+            )
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        """The folder of this run."""
+        return str(self.args.output_dir)
+
+    # ---- log ----
+
+    def store_flos(self) -> None:
+        """Move the floating-point operations counted since the last call into the state."""
+        self.state.total_flos += self.current_flos
+        self.current_flos = 0.0
+
+    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """Print metrics as a table."""
+        if self.is_world_process_zero():
+            print(metric_tools.format_metrics_table(split, metrics))
+
+    def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
+        """Metrics as a person reads them."""
+        return metric_tools.metrics_format(metrics)
+
+    # ---- callbacks and place ----
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback, given as class or instance."""
+        self.callback_handler.add_callback(callback)
+
+    def pop_callback(self, callback: Any) -> Any:
+        """Remove a callback and return it; None if it is not there."""
+        return self.callback_handler.pop_callback(callback)
+
+    def remove_callback(self, callback: Any) -> None:
+        """Remove a callback."""
+        self.callback_handler.remove_callback(callback)
+
+    def is_local_process_zero(self) -> bool:
+        """Whether this is the first process of its machine."""
+        return self.args.local_process_index == 0
+
+    def is_world_process_zero(self) -> bool:
+        """Whether this is the first process of all."""
+        return self.args.process_index == 0
+
+    # ---- not in this version: hardware, share, search ----
+
+    torch_jit_model_eval = _missing("torch_jit_model_eval", "TorchScript is", "Use torch_compile=True.")
+    ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
+    _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
+
+    create_model_card = _missing("create_model_card", "Model cards are")
+    push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
+    init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
+    init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
+    _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
+    _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
+    hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
+    _hp_search_setup = _missing("_hp_search_setup", "Hyperparameter search is")
+    _report_to_hp_search = _missing("_report_to_hp_search", "Hyperparameter search is")
+    _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")
