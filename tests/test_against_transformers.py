@@ -32,7 +32,7 @@ def token_classifier() -> nn.Module:
 def span_model() -> nn.Module:
     from transformers import BertForQuestionAnswering
 
-    return BertForQuestionAnswering(tiny.bert_classifier().config)
+    return BertForQuestionAnswering(tiny.bert_classifier(num_labels=2).config)
 
 
 def masked_model() -> nn.Module:
@@ -101,6 +101,7 @@ def train(
     trainer = tiny.build_trainer(
         folder / library.__name__, model, wrap(data), data[:EVAL_ROWS], library, options, **settings
     )
+    trainer.remove_callback(library.PrinterCallback)  # the original's takes total_flos out of the result
     return trainer, trainer.train()
 
 
@@ -244,18 +245,12 @@ OPTIMIZERS: list[Settings] = [
     {"optim": "adagrad", "optim_args": "lr_decay=0.1,eps=1e-6"},
     {"optim": "rmsprop"},
     {"optim": "rmsprop", "optim_args": "momentum=0.5,alpha=0.9,centered=true"},
-    {"optim": "nadam"},
-    {"optim": "radam"},
 ]
 
 
 @pytest.mark.parametrize("settings", OPTIMIZERS, ids=str)
 def test_optimizers_are_alike(settings: Settings, tmp_path: Path) -> None:
     assert_equal_training(tmp_path, "bert", weight_decay=0.1, **settings)
-
-
-def build_own_optimizer(library: Any) -> tuple[Any, None]:
-    raise AssertionError("replaced below: the optimizer needs the model's parameters")
 
 
 def test_a_given_optimizer_and_schedule_are_alike(tmp_path: Path) -> None:
@@ -368,7 +363,7 @@ def test_reports_are_alike(settings: Settings, task: str, tmp_path: Path) -> Non
 
 
 def test_non_padding_tokens_are_counted_alike(tmp_path: Path) -> None:
-    def with_padding(data: list[Any]) -> list[Any]:
+    def with_padding(rows: list[Any]) -> list[Any]:
         return [
             {**row, "attention_mask": [1] * (6 + i % 6) + [0] * (6 - i % 6)} for i, row in enumerate(data)
         ]

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+import tiny
 from footplate import DefaultFlowCallback, EvalPrediction, Trainer, TrainerCallback, TrainerState, set_seed
 
 
@@ -87,7 +87,9 @@ class ReturnsLogits(tiny.Regression):
 
 
 def squared_error(outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None) -> torch.Tensor:
-    return ((outputs - labels) ** 2).sum() / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+    return ((outputs - labels) ** 2).sum() / (
+        len(labels) if num_items_in_batch is None else num_items_in_batch
+    )
 
 
 @pytest.mark.parametrize("model_class", [tiny.Regression, ReturnsTuple, ReturnsDataclass, ReturnsLossTensor])
@@ -99,9 +101,7 @@ def test_a_module_may_return_dict_tuple_dataclass_or_loss(tmp_path, model_class)
     reference = Trainer(tiny.Regression(), learning(tmp_path), train_dataset=data)
     reference.train()
     assert losses_of(trainer) == losses_of(reference)
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(
-        float(tiny_loss(trainer.model, data)), rel=1e-5
-    )
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(tiny_loss(trainer.model, data)), rel=1e-5)
 
 
 def tiny_loss(model: Any, data: list[dict[str, torch.Tensor]]) -> torch.Tensor:
@@ -133,8 +133,15 @@ def test_predictions_hold_the_logits_and_not_the_loss(tmp_path, model_class):
     output = trainer.predict(data)
     x = np.array([float(row["x"]) for row in data], dtype=np.float32)
     np.testing.assert_allclose(output.predictions, 0.5 * x - 1.0, rtol=1e-6)
-    np.testing.assert_array_equal(output.label_ids, np.array([float(row["labels"]) for row in data], np.float32))
-    assert set(output.metrics) >= {"test_loss", "test_runtime", "test_samples_per_second", "test_steps_per_second"}
+    np.testing.assert_array_equal(
+        output.label_ids, np.array([float(row["labels"]) for row in data], np.float32)
+    )
+    assert set(output.metrics) >= {
+        "test_loss",
+        "test_runtime",
+        "test_samples_per_second",
+        "test_steps_per_second",
+    }
 
 
 def test_predict_without_labels_gives_predictions_alone(tmp_path):
@@ -145,7 +152,9 @@ def test_predict_without_labels_gives_predictions_alone(tmp_path):
     assert "test_loss" not in output.metrics
 
 
-@pytest.mark.parametrize(("model", "data"), [(tiny.bert_classifier, tiny.classification_data), (tiny.gpt, tiny.causal_data)])
+@pytest.mark.parametrize(
+    ("model", "data"), [(tiny.bert_classifier, tiny.classification_data), (tiny.gpt, tiny.causal_data)]
+)
 def test_a_transformers_model_learns(tmp_path, model, data):
     arguments = learning(tmp_path, learning_rate=5e-3, max_steps=14)
     assert_learns(Trainer(model(), arguments, train_dataset=data(40)))
@@ -177,7 +186,9 @@ def test_an_adapter_learns_and_the_model_under_it_stays(tmp_path):
 
 def test_an_adapter_is_saved_as_one_and_resumes_to_the_same_weights(tmp_path):
     def build(**settings: Any) -> Trainer:
-        arguments = learning(tmp_path, max_steps=6, learning_rate=0.05, save_strategy="steps", save_steps=3, **settings)
+        arguments = learning(
+            tmp_path, max_steps=6, learning_rate=0.05, save_strategy="steps", save_steps=3, **settings
+        )
         return Trainer(lora(tiny.bert_classifier()), arguments, train_dataset=tiny.classification_data(40))
 
     straight = build()
@@ -214,11 +225,17 @@ class Wrapped(nn.Module):
 
     def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
         logits = self.inner(x)
-        return {"logits": logits} if labels is None else {"loss": ((logits - labels) ** 2).mean(), "logits": logits}
+        return (
+            {"logits": logits}
+            if labels is None
+            else {"loss": ((logits - labels) ** 2).mean(), "logits": logits}
+        )
 
 
 def vectors(num_samples: int) -> list[dict[str, torch.Tensor]]:
-    return [{"x": row["x"].view(1), "labels": row["labels"].view(1)} for row in tiny.regression_data(num_samples)]
+    return [
+        {"x": row["x"].view(1), "labels": row["labels"].view(1)} for row in tiny.regression_data(num_samples)
+    ]
 
 
 def test_model_init_may_take_the_trial(tmp_path):
@@ -285,7 +302,9 @@ def test_every_kind_of_map_style_dataset_gives_the_same_run(tmp_path, kind):
         tiny.Regression(), learning(tmp_path, max_steps=9), train_dataset=kind(data), eval_dataset=kind(data)
     )
     trainer.train()
-    reference = Trainer(tiny.Regression(), learning(tmp_path, max_steps=9), train_dataset=data, eval_dataset=data)
+    reference = Trainer(
+        tiny.Regression(), learning(tmp_path, max_steps=9), train_dataset=data, eval_dataset=data
+    )
     reference.train()
     assert losses_of(trainer) == losses_of(reference)
     assert trainer.evaluate()["eval_loss"] == reference.evaluate()["eval_loss"]
@@ -336,9 +355,7 @@ def stack(rows: list[Any]) -> Any:
 def test_batches_of_tuples_reach_forward_by_position(tmp_path):
     features = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     data = TensorDataset(features, features.sum(dim=1))
-    trainer = Trainer(
-        Sum(), learning(tmp_path), data_collator=stack, train_dataset=data, eval_dataset=data
-    )
+    trainer = Trainer(Sum(), learning(tmp_path), data_collator=stack, train_dataset=data, eval_dataset=data)
     assert_learns(trainer)
 
 
@@ -480,7 +497,9 @@ def test_metrics_may_be_computed_batch_by_batch(tmp_path):
 
 def test_logits_may_be_preprocessed_before_they_are_kept(tmp_path):
     trainer = Trainer(
-        tiny.bert_classifier(), learning(tmp_path), preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1)
+        tiny.bert_classifier(),
+        learning(tmp_path),
+        preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1),
     )
     output = trainer.predict(tiny.classification_data(11))
     assert output.predictions.shape == (11,)
@@ -556,7 +575,10 @@ def word_tokenizer() -> Any:
 def test_a_tokenizer_pads_ragged_rows_and_is_saved_with_the_model(tmp_path):
     rows = [{"input_ids": [2] * (1 + i % 5), "labels": i % 3} for i in range(12)]
     trainer = Trainer(
-        tiny.bert_classifier(), learning(tmp_path, max_steps=2), train_dataset=rows, processing_class=word_tokenizer()
+        tiny.bert_classifier(),
+        learning(tmp_path, max_steps=2),
+        train_dataset=rows,
+        processing_class=word_tokenizer(),
     )
     trainer.train()
     trainer.save_model()
@@ -643,7 +665,10 @@ class Counter(TrainerCallback):
 def test_callbacks_come_and_go_as_class_or_instance(tmp_path):
     mine = Counter()
     trainer = Trainer(
-        tiny.Regression(), learning(tmp_path, max_steps=3), train_dataset=tiny.regression_data(), callbacks=[mine]
+        tiny.Regression(),
+        learning(tmp_path, max_steps=3),
+        train_dataset=tiny.regression_data(),
+        callbacks=[mine],
     )
     trainer.train()
     assert mine.steps == 3
@@ -676,12 +701,19 @@ def test_tokens_flops_and_speed_are_reported(tmp_path):
     assert losses_of(trainer, "num_input_tokens_seen")[0] == 8 * 12
     expected = 6 * 3 * 8 * 12 * trainer.model.num_parameters(exclude_embeddings=True)
     assert metrics["total_flos"] == trainer.state.total_flos == expected
-    assert {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss"} <= metrics.keys()
+    assert {
+        "train_runtime",
+        "train_samples_per_second",
+        "train_steps_per_second",
+        "train_loss",
+    } <= metrics.keys()
 
 
 def test_train_loss_is_the_mean_of_all_updates(tmp_path):
     trainer = Trainer(
-        tiny.Regression(), learning(tmp_path, max_steps=7, logging_steps=3), train_dataset=tiny.regression_data()
+        tiny.Regression(),
+        learning(tmp_path, max_steps=7, logging_steps=3),
+        train_dataset=tiny.regression_data(),
     )
     every = Trainer(tiny.Regression(), learning(tmp_path, max_steps=7), train_dataset=tiny.regression_data())
     every.train()
@@ -694,14 +726,20 @@ def test_train_loss_is_the_mean_of_all_updates(tmp_path):
 def test_save_model_of_a_plain_module_writes_safetensors_and_arguments(tmp_path):
     trainer = Trainer(tiny.Regression(), learning(tmp_path), processing_class=Bag())
     trainer.save_model(str(tmp_path / "kept"))
-    assert {file.name for file in (tmp_path / "kept").iterdir()} == {"model.safetensors", "training_args.bin", "bag.json"}
+    assert {file.name for file in (tmp_path / "kept").iterdir()} == {
+        "model.safetensors",
+        "training_args.bin",
+        "bag.json",
+    }
     assert_same_weights(load_file(tmp_path / "kept" / "model.safetensors"), weights_of(trainer))
     saved = torch.load(tmp_path / "kept" / "training_args.bin", weights_only=True)
     assert saved["learning_rate"] == 0.1
 
 
 def test_save_model_of_a_transformers_model_is_read_by_from_pretrained(tmp_path):
-    trainer = Trainer(tiny.bert_classifier(), learning(tmp_path, max_steps=1), train_dataset=tiny.classification_data(8))
+    trainer = Trainer(
+        tiny.bert_classifier(), learning(tmp_path, max_steps=1), train_dataset=tiny.classification_data(8)
+    )
     trainer.train()
     trainer.save_model()
     again = type(trainer.model).from_pretrained(tmp_path)
@@ -716,7 +754,9 @@ def test_save_takes_a_state_dict_in_place_of_the_models_own(tmp_path):
 
 
 def test_state_and_metrics_are_written_as_json(tmp_path):
-    trainer = Trainer(tiny.Regression(), learning(tmp_path, max_steps=2), train_dataset=tiny.regression_data())
+    trainer = Trainer(
+        tiny.Regression(), learning(tmp_path, max_steps=2), train_dataset=tiny.regression_data()
+    )
     metrics = trainer.train().metrics
     trainer.save_state()
     trainer.save_metrics("train", metrics)
@@ -743,7 +783,14 @@ def test_log_metrics_prints_a_table(tmp_path, capsys):
 def test_a_checkpoint_holds_what_resuming_needs(tmp_path):
     arguments = learning(tmp_path, max_steps=2, save_strategy="steps", save_steps=2)
     Trainer(tiny.Regression(), arguments, train_dataset=tiny.regression_data()).train()
-    expected = {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}
+    expected = {
+        "model.safetensors",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state.pth",
+        "trainer_state.json",
+        "training_args.bin",
+    }
     assert {file.name for file in (tmp_path / "checkpoint-2").iterdir()} == expected
 
 
@@ -755,7 +802,9 @@ def test_save_only_model_leaves_the_optimizer_out(tmp_path):
 
 
 def checkpoints_in(folder: Path) -> list[str]:
-    return sorted((path.name for path in folder.glob("checkpoint-*")), key=lambda name: int(name.split("-")[1]))
+    return sorted(
+        (path.name for path in folder.glob("checkpoint-*")), key=lambda name: int(name.split("-")[1])
+    )
 
 
 def test_save_total_limit_keeps_the_latest(tmp_path):
@@ -775,7 +824,12 @@ def scripted(values: list[float]) -> Any:
 
 def best_run(tmp_path: Path, scores: list[float], **settings: Any) -> Trainer:
     arguments = learning(
-        tmp_path, max_steps=2 * len(scores), eval_strategy="steps", eval_steps=2, metric_for_best_model="score", **settings
+        tmp_path,
+        max_steps=2 * len(scores),
+        eval_strategy="steps",
+        eval_steps=2,
+        metric_for_best_model="score",
+        **settings,
     )
     data = tiny.regression_data(16)
     trainer = Trainer(
@@ -862,13 +916,26 @@ class StopAt(TrainerCallback):
         {},
         ACCUMULATION,
         {"eval_strategy": "steps", "eval_steps": 2},
-        {"save_steps": 2, "max_steps": 8, "per_device_train_batch_size": 4},  # stops inside the second epoch below
+        {
+            "save_steps": 2,
+            "max_steps": 8,
+            "per_device_train_batch_size": 4,
+        },  # stops inside the second epoch below
         {"train_sampling_strategy": "group_by_length"},
         {"dataloader_num_workers": 2},
         {"optim": "adafactor"},
         {"logging_steps": 2},
     ],
-    ids=["plain", "accumulation", "evaluating", "in an epoch", "length-grouped", "workers", "adafactor", "sparse log"],
+    ids=[
+        "plain",
+        "accumulation",
+        "evaluating",
+        "in an epoch",
+        "length-grouped",
+        "workers",
+        "adafactor",
+        "sparse log",
+    ],
 )
 def test_a_resumed_run_ends_like_one_that_never_stopped(tmp_path, settings):
     straight = classifier_run(tmp_path, **settings)
@@ -879,7 +946,11 @@ def test_a_resumed_run_ends_like_one_that_never_stopped(tmp_path, settings):
     assert timeless(resumed.state.log_history)[:-1] == timeless(straight.state.log_history)[:-1]
     first, second = (trainer.optimizer.state_dict()["state"] for trainer in (straight, resumed))
     for key, values in first.items():
-        assert all(torch.equal(torch.as_tensor(value), torch.as_tensor(second[key][name])) for name, value in values.items() if value is not None)
+        assert all(
+            torch.equal(torch.as_tensor(value), torch.as_tensor(second[key][name]))
+            for name, value in values.items()
+            if value is not None
+        )
     assert straight.state.total_flos == resumed.state.total_flos
 
 
@@ -923,7 +994,9 @@ def test_a_run_that_was_over_resumes_without_another_step(tmp_path):
 def test_a_stream_resumes_where_it_was(tmp_path):
     def run(resume: str | None = None) -> Trainer:
         arguments = learning(tmp_path, max_steps=6, save_strategy="steps", save_steps=3)
-        trainer = Trainer(tiny.Regression(), arguments, train_dataset=StreamWithLength(tiny.regression_data(64)))
+        trainer = Trainer(
+            tiny.Regression(), arguments, train_dataset=StreamWithLength(tiny.regression_data(64))
+        )
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
@@ -937,43 +1010,110 @@ def test_transformers_resumes_from_a_checkpoint_of_ours(tmp_path):
 
     straight = classifier_run(tmp_path)
     arguments = tiny.arguments(
-        tmp_path,
-        transformers,
-        max_steps=6,
-        learning_rate=1e-3,
-        logging_steps=1,
-        lr_scheduler_type="cosine",
+        tmp_path, transformers, max_steps=6, learning_rate=1e-3, logging_steps=1, lr_scheduler_type="cosine"
     )
-    theirs = transformers.Trainer(tiny.bert_classifier(), arguments, train_dataset=tiny.classification_data(21))
+    theirs = transformers.Trainer(
+        tiny.bert_classifier(), arguments, train_dataset=tiny.classification_data(21)
+    )
     theirs.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     assert [entry["loss"] for entry in theirs.state.log_history if "loss" in entry] == losses_of(straight)
 
 
 # ---- the whole of the API ----
 
-METHODS = """
-create_accelerator_and_postprocess call_model_init _move_model_to_device _wrap_model add_callback
-pop_callback remove_callback get_train_dataloader get_eval_dataloader get_test_dataloader
-_get_train_sampler _get_eval_sampler _remove_unused_columns _get_collator_with_removed_columns
-_set_signature_columns_if_needed num_examples get_batch_samples _prepare_input _prepare_inputs
-create_optimizer_and_scheduler create_optimizer create_scheduler get_optimizer_cls_and_kwargs
-get_decay_parameter_names _get_learning_rate get_learning_rates get_optimizer_group get_num_trainable_parameters
-train _inner_training_loop training_step compute_loss compute_loss_context_manager
-autocast_smart_context_manager _maybe_log_save_evaluate store_flos floating_point_ops evaluate
-predict evaluation_loop prediction_loop prediction_step _nested_gather _gather_and_numpify
-torch_jit_model_eval ipex_optimize_model save_model _save _save_tpu _save_checkpoint
-save_state save_metrics _rotate_checkpoints _sorted_checkpoints _load_from_checkpoint _load_best_model
-_load_optimizer_and_scheduler _load_rng_state _issue_warnings_after_load _get_output_dir log
-log_metrics metrics_format create_model_card push_to_hub init_hf_repo init_git_repo
-_push_from_checkpoint _add_sm_patterns_to_gitignore hyperparameter_search _hp_search_setup
-_report_to_hp_search _tune_save_checkpoint is_local_process_zero is_world_process_zero
-""".split()
+METHODS = [
+    "create_accelerator_and_postprocess",
+    "call_model_init",
+    "_move_model_to_device",
+    "_wrap_model",
+    "add_callback",
+    "pop_callback",
+    "remove_callback",
+    "get_train_dataloader",
+    "get_eval_dataloader",
+    "get_test_dataloader",
+    "_get_train_sampler",
+    "_get_eval_sampler",
+    "_remove_unused_columns",
+    "_get_collator_with_removed_columns",
+    "_set_signature_columns_if_needed",
+    "num_examples",
+    "get_batch_samples",
+    "_prepare_input",
+    "_prepare_inputs",
+    "create_optimizer_and_scheduler",
+    "create_optimizer",
+    "create_scheduler",
+    "get_optimizer_cls_and_kwargs",
+    "get_decay_parameter_names",
+    "_get_learning_rate",
+    "get_learning_rates",
+    "get_optimizer_group",
+    "get_num_trainable_parameters",
+    "train",
+    "_inner_training_loop",
+    "training_step",
+    "compute_loss",
+    "compute_loss_context_manager",
+    "autocast_smart_context_manager",
+    "_maybe_log_save_evaluate",
+    "store_flos",
+    "floating_point_ops",
+    "evaluate",
+    "predict",
+    "evaluation_loop",
+    "prediction_loop",
+    "prediction_step",
+    "_nested_gather",
+    "_gather_and_numpify",
+    "torch_jit_model_eval",
+    "ipex_optimize_model",
+    "save_model",
+    "_save",
+    "_save_tpu",
+    "_save_checkpoint",
+    "save_state",
+    "save_metrics",
+    "_rotate_checkpoints",
+    "_sorted_checkpoints",
+    "_load_from_checkpoint",
+    "_load_best_model",
+    "_load_optimizer_and_scheduler",
+    "_load_rng_state",
+    "_issue_warnings_after_load",
+    "_get_output_dir",
+    "log",
+    "log_metrics",
+    "metrics_format",
+    "create_model_card",
+    "push_to_hub",
+    "init_hf_repo",
+    "init_git_repo",
+    "_push_from_checkpoint",
+    "_add_sm_patterns_to_gitignore",
+    "hyperparameter_search",
+    "_hp_search_setup",
+    "_report_to_hp_search",
+    "_tune_save_checkpoint",
+    "is_local_process_zero",
+    "is_world_process_zero",
+]
 
-NOT_IN_THIS_VERSION = """
-torch_jit_model_eval ipex_optimize_model _save_tpu create_model_card push_to_hub init_hf_repo init_git_repo
-_push_from_checkpoint _add_sm_patterns_to_gitignore hyperparameter_search _hp_search_setup
-_report_to_hp_search _tune_save_checkpoint
-""".split()
+NOT_IN_THIS_VERSION = [
+    "torch_jit_model_eval",
+    "ipex_optimize_model",
+    "_save_tpu",
+    "create_model_card",
+    "push_to_hub",
+    "init_hf_repo",
+    "init_git_repo",
+    "_push_from_checkpoint",
+    "_add_sm_patterns_to_gitignore",
+    "hyperparameter_search",
+    "_hp_search_setup",
+    "_report_to_hp_search",
+    "_tune_save_checkpoint",
+]
 
 
 @pytest.mark.parametrize("method", METHODS)

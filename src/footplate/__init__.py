@@ -17,7 +17,19 @@ from footplate.callbacks import (
     TrainerCallback,
 )
 from footplate.checkpoint import find_last_checkpoint, get_last_checkpoint
-from footplate.comm import find_batch_size, nested_concat, nested_detach, nested_numpify, nested_truncate
+from footplate.checkpoint.arguments import TRAINING_ARGS_NAME
+from footplate.checkpoint.optimizer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME
+from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.checkpoint.weights import SAFE_WEIGHTS_NAME, WEIGHTS_NAME
+from footplate.comm import (
+    find_batch_size,
+    is_main_process,
+    nested_concat,
+    nested_detach,
+    nested_numpify,
+    nested_truncate,
+    total_processes_number,
+)
 from footplate.data import (
     DistributedLengthGroupedSampler,
     DistributedSamplerWithLoop,
@@ -50,6 +62,7 @@ from footplate.evaluation import (
     speed_metrics,
 )
 from footplate.optim import (
+    TYPE_TO_SCHEDULER_FUNCTION,
     Adafactor,
     AdafactorSchedule,
     GreedyLR,
@@ -69,11 +82,14 @@ from footplate.optim import (
     get_scheduler,
     get_wsd_schedule,
 )
+from footplate.optim.adamw import AdamW
 from footplate.outputs import (
     BestRun,
+    DebugOption,
     EvalLoopOutput,
     EvalPrediction,
     EvaluationStrategy,
+    ExplicitEnum,
     HPSearchBackend,
     HubStrategy,
     IntervalStrategy,
@@ -84,18 +100,30 @@ from footplate.outputs import (
     SchedulerType,
     TrainOutput,
 )
-from footplate.state import ExportableState, TrainerControl, TrainerState
+from footplate.state import TRAINER_STATE_NAME, ExportableState, TrainerControl, TrainerState
 from footplate.trainer import Trainer
 from footplate.training.loss import LabelSmoother
 from footplate.training.retry import find_executable_batch_size
 from footplate.training.seed import enable_full_determinism, set_seed
+from footplate.training.traits import get_model_param_count, number_of_arguments
+from footplate.wrappers import unwrap_model
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "OPTIMIZER_NAME",
+    "PREFIX_CHECKPOINT_DIR",
+    "SAFE_WEIGHTS_NAME",
+    "SCALER_NAME",
+    "SCHEDULER_NAME",
+    "TRAINER_STATE_NAME",
+    "TRAINING_ARGS_NAME",
+    "TYPE_TO_SCHEDULER_FUNCTION",
+    "WEIGHTS_NAME",
     "AcceleratorConfig",
     "Adafactor",
     "AdafactorSchedule",
+    "AdamW",
     "BestRun",
     "CallbackHandler",
     "DataCollator",
@@ -107,6 +135,7 @@ __all__ = [
     "DataCollatorForWholeWordMask",
     "DataCollatorWithFlattening",
     "DataCollatorWithPadding",
+    "DebugOption",
     "DefaultDataCollator",
     "DefaultFlowCallback",
     "DistributedLengthGroupedSampler",
@@ -116,6 +145,7 @@ __all__ = [
     "EvalLoopOutput",
     "EvalPrediction",
     "EvaluationStrategy",
+    "ExplicitEnum",
     "ExportableState",
     "GreedyLR",
     "HPSearchBackend",
@@ -162,18 +192,23 @@ __all__ = [
     "get_last_checkpoint",
     "get_length_grouped_indices",
     "get_linear_schedule_with_warmup",
+    "get_model_param_count",
     "get_parameter_names",
     "get_polynomial_decay_schedule_with_warmup",
     "get_reduce_on_plateau_schedule",
     "get_scheduler",
     "get_wsd_schedule",
     "has_length",
+    "is_main_process",
     "metrics_format",
     "nested_concat",
     "nested_detach",
     "nested_numpify",
     "nested_truncate",
+    "number_of_arguments",
     "seed_worker",
     "set_seed",
     "speed_metrics",
+    "total_processes_number",
+    "unwrap_model",
 ]

@@ -16,14 +16,21 @@ from footplate.callbacks import CallbackHandler
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint import rotation, weights
+from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.data import loaders
 from footplate.evaluation import metrics as metric_tools
-from footplate.state import ExportableState, TrainerControl, TrainerState, export_states, restore_states
+from footplate.state import (
+    TRAINER_STATE_NAME,
+    ExportableState,
+    TrainerControl,
+    TrainerState,
+    export_states,
+    restore_states,
+)
+from footplate.training.meter import Meter
+from footplate.training.traits import get_model_param_count
 
 logger = logging.getLogger(__name__)
-
-TRAINER_STATE_NAME = "trainer_state.json"
-CHECKPOINT_PREFIX = "checkpoint"
 
 
 def _forwarded(owner: str, name: str) -> Any:
@@ -59,14 +66,16 @@ class TrainerApi:
     optimizer: Any
     lr_scheduler: Any
     current_flos: float
+    _meter: Meter
 
     # What subclasses of earlier years ask for: engines that are not in use here.
     use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
     is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
-    deepspeed = sharded_ddp = fsdp = scaler = None
+    deepspeed = sharded_ddp = fsdp = scaler = _past = None
 
     _globalstep_last_logged = _forwarded("_meter", "last_logged_step")
     _total_loss_scalar = _forwarded("_meter", "total_loss")
+    _total_flos = _forwarded("", "current_flos")
     tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
     # ---- data and optimizer ----
@@ -74,6 +83,10 @@ class TrainerApi:
     def num_examples(self, dataloader: Any) -> int:
         """Samples a loader gives in one pass, as well as can be known."""
         return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """Samples in one update."""
+        return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
 
     def get_learning_rates(self) -> list[float]:
         """The rate of every parameter group."""
@@ -87,18 +100,14 @@ class TrainerApi:
             raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
         if param is None:
             return [group["params"] for group in self.optimizer.param_groups]
-        return next(
-            (
-                group
-                for group in self.optimizer.param_groups
-                if any(param is other for other in group["params"])
-            ),
-            None,
-        )
+        for group in self.optimizer.param_groups:
+            if any(param is other for other in group["params"]):
+                return group
+        return None
 
     def get_num_trainable_parameters(self) -> int:
         """How many numbers training changes."""
-        return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        return get_model_param_count(self.model, trainable_only=True)
 
     # ---- evaluate ----
 
@@ -125,7 +134,7 @@ class TrainerApi:
     def _sorted_checkpoints(
         self,
         output_dir: str | None = None,
-        checkpoint_prefix: str = CHECKPOINT_PREFIX,
+        checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR,
         use_mtime: bool = False,
     ) -> list[str]:
         """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
@@ -149,6 +158,15 @@ class TrainerApi:
         logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
         self._issue_warnings_after_load(weights.load_weights(self.model, str(best)))
 
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Save the state of optimizer and schedule."""
+        optimizer_files.save_optimizer(self.optimizer, output_dir)
+        optimizer_files.save_schedule(self.lr_scheduler, output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save the state of every random generator."""
+        rng_files.save_rng(output_dir)
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Load the state of optimizer and schedule, where the checkpoint has it."""
         if checkpoint is not None:
@@ -162,7 +180,7 @@ class TrainerApi:
 
     def _stateful(self) -> list[ExportableState]:
         """Whatever has a state that belongs into a checkpoint."""
-        candidates = [*self.callback_handler.callbacks, self.control]
+        candidates = [*self.callback_handler.callbacks, self.control, self._meter]
         return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
 
     def _store_callback_state(self) -> None:
@@ -237,6 +255,15 @@ class TrainerApi:
     _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
     _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
     hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
-    _hp_search_setup = _missing("_hp_search_setup", "Hyperparameter search is")
-    _report_to_hp_search = _missing("_report_to_hp_search", "Hyperparameter search is")
+
+    def _hp_search_setup(self, trial: Any) -> None:
+        """Take over the values of a trial; without one there is nothing to do."""
+        if trial is not None:
+            self.hyperparameter_search()
+
+    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
+        """Tell the search about an evaluation; without one there is nothing to do."""
+        if trial is not None:
+            self.hyperparameter_search()
+
     _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")

@@ -20,6 +20,16 @@ def rank() -> int:
     return torch.distributed.get_rank() if _is_distributed() else 0
 
 
+def total_processes_number(local_rank: int) -> int:
+    """How many processes were launched; the API's name, which takes the local rank."""
+    return world_size()
+
+
+def is_main_process(local_rank: int) -> bool:
+    """Whether this local rank, -1 without a launcher, is the first of its machine."""
+    return local_rank in (-1, 0)
+
+
 def barrier() -> None:
     """Wait here until every process has come; one process alone goes straight on."""
     if world_size() > 1:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
+TRAINER_STATE_NAME = "trainer_state.json"
 Exportable = TypeVar("Exportable", bound="ExportableState")
 
 

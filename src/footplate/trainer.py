@@ -16,13 +16,12 @@ import torch
 from torch import nn
 
 from footplate import comm
-from footplate.api import CHECKPOINT_PREFIX, TRAINER_STATE_NAME, TrainerApi
+from footplate.api import TrainerApi
 from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import arguments as argument_files
-from footplate.checkpoint import optimizer as optimizer_files
-from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint import rotation, weights
+from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.data import columns, loaders, samplers
 from footplate.data.collators import DataCollatorWithPadding, default_data_collator
 from footplate.distributed.accelerator import build_accelerator
@@ -33,7 +32,7 @@ from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
-from footplate.state import TrainerControl, TrainerState, export_states
+from footplate.state import TRAINER_STATE_NAME, TrainerControl, TrainerState, export_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Meter, Records
@@ -128,8 +127,8 @@ class Trainer(TrainerApi):
 
         self.control = TrainerControl()
         self.callback_handler = self._build_callback_handler(callbacks or [])
-        self.state = self._new_state()
         self._reset_run()
+        self.state = self._new_state()
         if self.args.should_save:
             os.makedirs(self.args.output_dir, exist_ok=True)
         self._event("on_init_end")
@@ -238,6 +237,9 @@ class Trainer(TrainerApi):
         self.current_flos: float = 0.0
         self.model_preparation_time: float | None = None
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
+        self._num_flos_parameters = traits.count_flos_parameters(self.model)
+        self._initial_num_input_tokens_seen = 0
+        self._grad_norm: torch.Tensor | None = None
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
         self._parameters: list[nn.Parameter] = []
@@ -544,7 +546,7 @@ class Trainer(TrainerApi):
             self._event("on_step_begin")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
-            grad_norm = self._clip_grad_norm(model)
+            grad_norm = self._grad_norm = self._clip_grad_norm(model)
             self._event("on_pre_optimizer_step")
             accepted = self._accepts_update(grad_norm)
             if accepted:
@@ -583,8 +585,11 @@ class Trainer(TrainerApi):
 
     def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
         self.current_gradient_accumulation_steps = len(micro_batches)
-        step = self.training_step
-        extra = (num_items,) if traits.takes_positional(step, 3) else ()
+        step: Any = self.training_step
+        extra: tuple[Any, ...] = (num_items,)
+        if not traits.takes_positional(step, 3):  # from before 4.46, when the accelerator divided the loss
+            extra = ()
+            self.accelerator.gradient_accumulation_steps = len(micro_batches)
         for inputs, is_last in batches.mark_last(micro_batches):
             with self._strategy.accumulate(model, sync=is_last):
                 result: Any = step(model, inputs, *extra)
@@ -672,15 +677,18 @@ class Trainer(TrainerApi):
     def _maybe_log_save_evaluate(
         self,
         tr_loss: torch.Tensor,
-        grad_norm: Any,
-        model: nn.Module,
-        trial: Any,
-        epoch: float,
-        ignore_keys_for_eval: list[str] | None,
-        start_time: float,
+        grad_norm: Any = None,
+        model: Any = None,
+        trial: Any = None,
+        epoch: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        start_time: float | None = None,
         learning_rate: float | None = None,
     ) -> None:
         """Do what the control asks for: log, evaluate, save."""
+        if isinstance(grad_norm, nn.Module):  # super() called in the order of before 4.38, without a norm
+            model, trial, epoch, ignore_keys_for_eval = grad_norm, model, trial, epoch
+            grad_norm = self._grad_norm
         if self.control.should_log and self.state.global_step > self._globalstep_last_logged:
             logs = self._meter.drain(self.state.global_step)  # host sync
             if grad_norm is not None:
@@ -692,6 +700,7 @@ class Trainer(TrainerApi):
             self.store_flos()
             traits.call_with_declared(self.log, logs=logs, start_time=start_time)
 
+        metrics = None
         if self.control.should_evaluate:
             metrics = self._evaluate(trial, ignore_keys_for_eval)
             is_best = self._determine_best_metric(metrics, trial)
@@ -701,7 +710,7 @@ class Trainer(TrainerApi):
                 self.control.should_save = True  # saved when measured, whatever the schedule of saves
 
         if self.control.should_save:
-            traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=None)
+            traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=metrics)
             self._event("on_save")
 
     def record(self, name: str, value: torch.Tensor | float) -> None:
@@ -749,8 +758,7 @@ class Trainer(TrainerApi):
 
     def _prepare_model_for_run(self, trial: Any, checkpoint: str | None) -> None:
         """The model as this run starts with it."""
-        if trial is not None:
-            self._hp_search_setup(trial)
+        self._hp_search_setup(trial)
         if self.model_init is not None:
             seed_run(self.args.seed, self.args.full_determinism)
             self._set_model(self.call_model_init(trial))
@@ -780,6 +788,7 @@ class Trainer(TrainerApi):
         self.state.train_batch_size = self._train_batch_size
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
+        self._meter = Meter(self._device, plan.first_step)
         if saved is not None:
             self._load_callback_state()
         return plan
@@ -793,7 +802,6 @@ class Trainer(TrainerApi):
         self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
         if checkpoint is not None:
             self._load_optimizer_and_scheduler(checkpoint)
-        self._meter = Meter(self._device, plan.first_step)
         self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._parameters = list(model.parameters())
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
@@ -856,8 +864,8 @@ class Trainer(TrainerApi):
             return items_share
         is_scaled = self.loss_is_scaled_for_ga
         if is_scaled is None:
-            by_model = self.model_accepts_loss_kwargs and num_items is not None
-            is_scaled = by_model or self.compute_loss_func is not None
+            is_told = num_items is not None and traits.declares(self.compute_loss, "num_items_in_batch")
+            is_scaled = (self.model_accepts_loss_kwargs and is_told) or self.compute_loss_func is not None
         return 1.0 if is_scaled else 1.0 / self.current_gradient_accumulation_steps
 
     def _observe(self, inputs: Any, outputs: Any, loss: torch.Tensor) -> None:
@@ -1120,8 +1128,7 @@ class Trainer(TrainerApi):
     ) -> dict[str, float]:
         """Evaluation during training; a schedule that follows a metric moves on it."""
         metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
-        if trial is not None:
-            self._report_to_hp_search(trial, self.state.global_step, metrics)
+        self._report_to_hp_search(trial, self.state.global_step, metrics)
         if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
             self.lr_scheduler.step(
                 metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
@@ -1266,18 +1273,19 @@ class Trainer(TrainerApi):
     def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
         """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
         run_dir = self._get_output_dir(trial)
-        folder = os.path.join(run_dir, f"{CHECKPOINT_PREFIX}-{self.state.global_step}")
+        folder = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         self.store_flos()
         self.state.num_input_tokens_seen += self._meter.drain_tokens()
+        if metrics is not None:
+            self._determine_best_metric(metrics, trial)
         traits.call_with_declared(self.save_model, output_dir=folder, _internal_call=True)
         if self.state.best_global_step is not None:
-            best = os.path.join(run_dir, f"{CHECKPOINT_PREFIX}-{self.state.best_global_step}")
+            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
             self.state.best_model_checkpoint = best if os.path.isdir(best) else None
         if self.args.should_save:
             if not self.args.save_only_model:
-                optimizer_files.save_optimizer(self.optimizer, folder)
-                optimizer_files.save_schedule(self.lr_scheduler, folder)
-                rng_files.save_rng(folder)
+                self._save_optimizer_and_scheduler(folder)
+                self._save_rng_state(folder)
             self._store_callback_state()
             self.state.save_to_json(os.path.join(folder, TRAINER_STATE_NAME))
             self._rotate_checkpoints(output_dir=run_dir)

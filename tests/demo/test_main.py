@@ -1,11 +1,28 @@
 import re
 import sys
 
+import pytest
+import torch
 from safetensors.torch import load_file
 
 from footplate.demo.__main__ import main, print_sample
 
 
+@pytest.fixture
+def keep_num_threads():
+    num_threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(num_threads)
+
+
+def read_sample(printed):
+    """The four fields of the first sample in `printed`, each on one line again."""
+    pattern = r"  question (.*)  context (.*)  prediction (.*)  answer (.*?)\n\n"
+    fields = re.search(pattern, printed, re.DOTALL).groups()
+    return [re.sub(r"\s+", " ", field).strip() for field in fields]
+
+
+@pytest.mark.usefixtures("keep_num_threads")
 def test_the_demo_shows_samples_ends_with_metrics_and_saves_the_model(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["demo", "--steps", "2", "--output_dir", str(tmp_path)])
     main()

@@ -252,6 +252,11 @@ class TrainingArguments(OldNamesAccepted):
         return derived.find_device(self.use_cpu)
 
     @property
+    def _setup_devices(self) -> torch.device:
+        """What older scripts read to have the device chosen."""
+        return self.device
+
+    @property
     def n_gpu(self) -> int:
         """Accelerators that this process uses: 0 on the CPU, else 1."""
         return int(self.device.type != "cpu")

@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from footplate import (
@@ -27,6 +28,7 @@ def main() -> None:
     """Generate questions, train a reader on them, and ask it about people it has not met."""
     options = parse_options()
     set_seed(options.seed)
+    torch.set_num_threads(1)  # so small a model gains little from more, and loses much where cores are busy
 
     train_examples, held_out_examples = generate_examples(num_train=8000, num_held_out=500, seed=options.seed)
     tokenizer = WordTokenizer(f"{example.question} {example.context}" for example in train_examples)

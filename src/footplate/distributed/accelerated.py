@@ -41,8 +41,10 @@ class AcceleratedStrategy(Strategy):
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Scale where there is a scaler; LOMO steps in here and must be told its rate."""
-        if self.is_scaled or self.steps_in_backward:
+        if self.steps_in_backward:
             self.accelerator.backward(loss, **kwargs)
+        elif self.is_scaled:
+            super().backward(self.accelerator.scaler.scale(loss), **kwargs)
         else:
             super().backward(loss, **kwargs)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import torch
+
+from footplate.state import ExportableState
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,15 @@ class Records:
             self._last_update[name] = update
             self._counts[name] = self._counts.get(name, 0.0) + 1.0
 
+    def totals(self) -> dict[str, list[float]]:
+        """Sum and count of each name, read from the device."""
+        return {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+
+    def restore(self, totals: dict[str, list[float]]) -> None:
+        """Go on from what `totals` gave."""
+        self._sums = {name: total for name, (total, _) in totals.items()}
+        self._counts = {name: count for name, (_, count) in totals.items()}
+
     def drain(self) -> dict[str, float]:
         """The averages since the last call, read from the device and forgotten."""
         means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}  # host sync
@@ -39,7 +51,7 @@ class Records:
 _NEVER = object()
 
 
-class Meter:
+class Meter(ExportableState):
     """Loss, extra scalars and non-finite values since the last log, and the loss of the whole run."""
 
     def __init__(self, device: torch.device, first_step: int = 0) -> None:
@@ -54,6 +66,35 @@ class Meter:
         self._num_refused = 0
         self._loss_before: torch.Tensor | None = None
         self._num_tokens: int | torch.Tensor = 0
+
+    def state(self) -> dict[str, Any]:
+        """The sums as plain numbers: without them a resumed run would report other means."""
+        self._fold()
+        return {
+            "args": {},
+            "attributes": {
+                "sums": {
+                    "loss": float(self.loss),  # host sync, once per checkpoint
+                    "total_loss": self.total_loss,
+                    "first_step": self.first_step,
+                    "last_logged_step": self.last_logged_step,
+                    "num_refused": self._num_refused,
+                    "num_nonfinite": [int(self._num_nonfinite), self.num_nonfinite_total],
+                    "records": self.records.totals(),
+                }
+            },
+        }
+
+    def restore(self, sums: dict[str, Any]) -> None:
+        """Go on from the sums of a checkpoint."""
+        self.loss.fill_(sums["loss"])
+        self.total_loss, self.first_step = sums["total_loss"], sums["first_step"]
+        self.last_logged_step, self._num_refused = sums["last_logged_step"], sums["num_refused"]
+        self._num_nonfinite.fill_(sums["num_nonfinite"][0])
+        self.num_nonfinite_total = sums["num_nonfinite"][1]
+        self.records.restore(sums["records"])
+
+    sums = property(fset=restore)  # as the state of a callback is set: attribute by attribute
 
     def add(self, loss: torch.Tensor) -> None:
         """Take the loss of one micro-batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -128,6 +129,19 @@ def _num_positional(function: Callable[..., Any]) -> float:
     return sum(
         kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
     )
+
+
+def number_of_arguments(function: Callable[..., Any]) -> int:
+    """How many parameters a function takes, less those that a partial has filled."""
+    if isinstance(function, functools.partial):
+        taken = len(function.args) + len(function.keywords)
+        return len(inspect.signature(function.func).parameters) - taken
+    return len(inspect.signature(function).parameters)
+
+
+def get_model_param_count(model: nn.Module, trainable_only: bool = False) -> int:
+    """How many numbers a model has, or how many of them training changes."""
+    return sum(value.numel() for value in model.parameters() if value.requires_grad or not trainable_only)
 
 
 def takes_positional(method: Callable[..., Any], count: int) -> bool:
