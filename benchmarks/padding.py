@@ -39,7 +39,7 @@ def footplate_order(lengths: list[int], batch_size: int, epoch: int) -> list[int
 
 
 def sorted_order(lengths: list[int], batch_size: int, epoch: int) -> list[int]:
-    """Sorted by length: the least padding there can be, and no randomness at all."""
+    """Sorted by length, the longest rows in the short last batch: a floor, with no randomness at all."""
     return sorted(range(len(lengths)), key=lambda index: lengths[index])
 
 

@@ -359,6 +359,30 @@ def test_batches_of_tuples_reach_forward_by_position(tmp_path):
     assert_learns(trainer)
 
 
+def test_batches_of_tuples_evaluate_like_they_train(tmp_path):
+    features = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(features, features.sum(dim=1))
+    arguments = learning(
+        tmp_path, max_steps=4, eval_strategy="steps", eval_steps=2, metric_for_best_model="loss"
+    )
+    trainer = Trainer(
+        Sum(),
+        arguments,
+        train_dataset=data,
+        eval_dataset=data,
+        compute_metrics=lambda p: {"rows": len(p.label_ids)},
+    )
+    trainer.train()
+    metrics = trainer.evaluate()
+    with torch.no_grad():
+        expected, answers = trainer.model(*data.tensors)
+    assert metrics["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
+    assert metrics["eval_rows"] == 40
+    output = trainer.predict(data)
+    np.testing.assert_allclose(output.predictions, answers.numpy(), rtol=1e-5)
+    np.testing.assert_array_equal(output.label_ids, data.tensors[1].numpy())
+
+
 def test_the_last_of_a_tuple_is_the_labels_for_compute_loss_func(tmp_path):
     features = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
     data = TensorDataset(features, features.sum(dim=1))
@@ -813,10 +837,6 @@ def test_save_total_limit_keeps_the_latest(tmp_path):
     assert checkpoints_in(tmp_path) == ["checkpoint-10", "checkpoint-12"]
 
 
-class Rises(tiny.Regression):
-    """A model whose evaluation is best at a step of the test's choosing."""
-
-
 def scripted(values: list[float]) -> Any:
     remaining = iter(values)
     return lambda prediction: {"score": next(remaining)}
@@ -1110,8 +1130,6 @@ NOT_IN_THIS_VERSION = [
     "_push_from_checkpoint",
     "_add_sm_patterns_to_gitignore",
     "hyperparameter_search",
-    "_hp_search_setup",
-    "_report_to_hp_search",
     "_tune_save_checkpoint",
 ]
 
@@ -1127,6 +1145,20 @@ def test_what_this_version_does_not_do_says_so_by_name(tmp_path, method):
     trainer = Trainer(tiny.Regression(), learning(tmp_path))
     with pytest.raises(NotImplementedError, match=rf"Trainer\.{method}: .* not in this version of footplate"):
         getattr(trainer, method)("any", key="argument")
+
+
+def test_a_trial_of_a_search_is_refused_and_no_trial_is_no_matter(tmp_path):
+    trainer = Trainer(tiny.Regression(), learning(tmp_path), train_dataset=tiny.regression_data())
+    trainer._hp_search_setup(None)
+    trainer._report_to_hp_search(None, 1, {})
+    for ask in (
+        lambda: trainer._hp_search_setup({"lr": 1}),
+        lambda: trainer._report_to_hp_search({"lr": 1}, 1, {}),
+        lambda: trainer.train(trial={"lr": 1}),
+    ):
+        with pytest.raises(NotImplementedError, match=r"hyperparameter_search: .* not in this version"):
+            ask()
+    assert trainer.state.global_step == 0
 
 
 def test_gathering_in_one_process_gives_back_what_was_given(tmp_path):

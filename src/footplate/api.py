@@ -65,7 +65,6 @@ class TrainerApi:
     model: nn.Module
     optimizer: Any
     lr_scheduler: Any
-    current_flos: float
     _meter: Meter
 
     # What subclasses of earlier years ask for: engines that are not in use here.
@@ -75,7 +74,7 @@ class TrainerApi:
 
     _globalstep_last_logged = _forwarded("_meter", "last_logged_step")
     _total_loss_scalar = _forwarded("_meter", "total_loss")
-    _total_flos = _forwarded("", "current_flos")
+    current_flos = _total_flos = _forwarded("_meter", "flos")
     tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
     # ---- data and optimizer ----

@@ -124,7 +124,7 @@ class TrainerState:
     def compute_steps(self, args: TrainingArguments, max_steps: int) -> None:
         """Take the logging, evaluation and save intervals from `args`; below 1 is a part of `max_steps`."""
         for name in ("logging_steps", "eval_steps", "save_steps"):
-            interval = getattr(args, name)
+            interval = getattr(args, name, None)
             if interval is not None:
                 setattr(self, name, math.ceil(max_steps * interval) if interval < 1 else interval)
 

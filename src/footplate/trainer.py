@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
@@ -99,6 +100,7 @@ class Trainer(TrainerApi):
         tokenizer: Any = None,
     ) -> None:
         self.args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
+        checks.check_is_arguments(self.args, TrainingArguments)
         seed_run(self.args.seed, self.args.full_determinism)  # before model_init draws weights
         self._device = self.args.device
         self._memory_tracker = TrainerMemoryTracker(self.args.skip_memory_metrics)
@@ -198,8 +200,10 @@ class Trainer(TrainerApi):
     def _read_traits(self) -> None:
         """Learn from signatures what the model takes and gives; subclasses may overwrite any of these."""
         self.model_accepts_loss_kwargs = traits.accepts_loss_kwargs(self.model)
-        given = self.args.label_names
-        self.label_names: list[str] = given if given is not None else traits.find_label_names(self.model)
+        found = traits.find_label_names(self.model) or (
+            ["labels"] if self.compute_loss_func is not None else []
+        )
+        self.label_names: list[str] = found if self.args.label_names is None else self.args.label_names
         self.can_return_loss = traits.can_return_loss(self.model)
         self._loss_shifts_labels = traits.loss_shifts_labels(self.model)
         self._signature_columns: list[str] | None = None
@@ -218,7 +222,7 @@ class Trainer(TrainerApi):
             self.optimizer,
             self.lr_scheduler,
         )
-        handler.extras["trainer"] = self
+        handler.weak_extras["trainer"] = weakref.ref(self)
         handler.add_callback(default_progress_callback(bool(self.args.disable_tqdm)))
         return handler
 
@@ -234,7 +238,6 @@ class Trainer(TrainerApi):
         self.is_in_train = False
         self.hp_name = self.hp_search_backend = None
         self.hub_model_id = None
-        self.current_flos: float = 0.0
         self.model_preparation_time: float | None = None
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
@@ -248,9 +251,11 @@ class Trainer(TrainerApi):
         self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._record_factor: Any = 1.0
         self._eval_records: Records | None = None  # where record() goes during an evaluation
+        self._eval_batch_weight = 1.0
         self._step_data = StepData(self.callback_handler.extras)
         self._train_window = TrainWindow(self.args.train_metrics)
         self._eval_dataloaders: dict[str, Any] = {}
+        self._is_for_loop = False  # the evaluation under way is one of the schedule
         self._is_in_round = False  # between the first and the last of several evaluation sets
         self._eval_weight = 0.0  # rows or items of the last evaluation, to join the losses of several sets
 
@@ -567,6 +572,7 @@ class Trainer(TrainerApi):
                 break
 
         if batches_done == 0:
+            checks.check_some_batch(self.state.global_step)
             logger.warning("An epoch gave no batch: training stops at update %d.", self.state.global_step)
             self.control.should_training_stop = True
         self._event("on_epoch_end")
@@ -576,12 +582,14 @@ class Trainer(TrainerApi):
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
         micro_batches = self._micro_batches.cut(loaded)
         self._meter.begin_update(may_undo=self._may_undo)
+        window = self._train_window.contents() if self._may_undo else []
         while True:
             try:
                 return self._accumulate_once(model, micro_batches, num_items)
             except (RuntimeError, MemoryError) as error:
                 micro_batches = self._micro_batches.recover(error, micro_batches, self._parameters)
                 self._meter.undo_update()
+                self._train_window.replace(window)
 
     def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
         self.current_gradient_accumulation_steps = len(micro_batches)
@@ -721,9 +729,9 @@ class Trainer(TrainerApi):
             value: A number or a scalar tensor, which is not read before the log is.
         """
         if self._eval_records is not None:
-            self._eval_records.add(name, value, 1.0, object())
+            self._eval_records.add(name, value, self._eval_batch_weight, self._eval_batch_weight)
         else:
-            self._meter.records.add(name, value, self._record_factor, self.state.global_step)
+            self._meter.record(name, value, self._record_factor, self.state.global_step)
 
     def floating_point_ops(self, inputs: Any) -> float:
         """Operations of forward and backward on a batch, if the model can count its parameters; else 0."""
@@ -893,6 +901,7 @@ class Trainer(TrainerApi):
             forward_names=forward_parameters(self.model),
             output_keys=batches.keys_of(outputs),
             label_names=self.label_names,
+            headless=type(self.model).__name__ if traits.has_no_head(self.model) else None,
         )
         raise ValueError(message)
 
@@ -946,7 +955,7 @@ class Trainer(TrainerApi):
         metrics = metric_tools.speed_metrics("train", plan.start_time, num_samples, num_steps)
         self.store_flos()
         metrics["total_flos"], metrics["train_loss"] = self.state.total_flos, train_loss
-        self._memory_tracker.stop_and_update_metrics(metrics)
+        self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
         traits.call_with_declared(self.log, logs=metrics)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             self._load_best_model()
@@ -1016,7 +1025,8 @@ class Trainer(TrainerApi):
 
     def _end_of_evaluation(self, metrics: dict[str, float], is_round_end: bool) -> None:
         """Tell the callbacks, after the state knows whether this was the best."""
-        if self.is_in_train and is_round_end:
+        if self._is_for_loop and is_round_end:
+            self._is_for_loop = False  # an evaluation that a callback asks for decides nothing
             self._determine_best_metric(metrics, None)
         self._event("on_evaluate", metrics=metrics, is_round_end=is_round_end)
 
@@ -1060,6 +1070,7 @@ class Trainer(TrainerApi):
         self._eval_records = Records()
         try:
             for inputs, is_last in batches.mark_last(dataloader):
+                self._eval_batch_weight = self._weigh(inputs)
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
                 logits = self._preprocess(logits, labels)
                 self._collect(collector, inputs, loss, *((logits, labels) if keeps_batches else (None, None)))
@@ -1127,6 +1138,7 @@ class Trainer(TrainerApi):
         self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
     ) -> dict[str, float]:
         """Evaluation during training; a schedule that follows a metric moves on it."""
+        self._is_for_loop = not skip_scheduler
         metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
@@ -1214,17 +1226,27 @@ class Trainer(TrainerApi):
             loss_weighting=self.args.loss_weighting,
         )
 
+    def _weigh(self, inputs: Any) -> float:
+        """What a batch of an evaluation counts for: its rows, or its items where those weigh."""
+        return float(self._count_items(inputs) if self._weighs_items else comm.find_batch_size(inputs) or 1)
+
     def _collect(self, collector: Collector, inputs: Any, loss: Any, logits: Any, labels: Any) -> None:
         """Hand the results of one batch to the collector."""
-        main_input = batches.entry(inputs, traits.main_input_name(self.model))
+        kept = self._main_input(inputs) if "inputs" in self.args.include_for_metrics else None
         collector.add(
             losses=loss,
             predictions=logits,
             labels=labels,
-            inputs=self._prepare_input(main_input) if "inputs" in self.args.include_for_metrics else None,
+            inputs=kept,
             num_rows=comm.find_batch_size(inputs),
             num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
         )
+
+    def _main_input(self, inputs: Any) -> Any:
+        """What metrics see of a batch: its main input, or a dictionary of that and the kept columns."""
+        names = [traits.main_input_name(self.model), *(self.args.keep_columns or ())]
+        found = batches.pick(inputs, names)
+        return self._prepare_input(found if self.args.keep_columns else next(iter(found.values()), None))
 
     def _compute_batch_metrics(
         self, inputs: Any, loss: Any, logits: Any, labels: Any, is_last: bool

@@ -129,7 +129,7 @@ def test_a_returned_control_replaces_the_current_one_for_those_behind_and_the_ca
 def test_an_event_that_nobody_defines_calls_nobody():
     handler = make(recorder(TrainerCallback, ["on_save"]), transformers.PrinterCallback)
     listening = {event for event in EVENTS if handler.listens(event)}
-    assert listening == {"on_step_end", "on_epoch_end", "on_save", "on_log"}
+    assert listening == {"on_train_begin", "on_step_end", "on_epoch_end", "on_save", "on_log"}
     control = TrainerControl()
     assert fire(handler, "on_optimizer_step", control) is control
 

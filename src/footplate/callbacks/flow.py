@@ -20,6 +20,12 @@ class DefaultFlowCallback(TrainerCallback):
 
     wants_step_data = False
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Work out intervals given as shares of the run; a loop of the user's own brings a bare state."""
+        state.compute_steps(args, state.max_steps)
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:

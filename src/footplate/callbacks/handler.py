@@ -54,6 +54,9 @@ class CallbackHandler(TrainerCallback):
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.extras: dict[str, Any] = {}
+        self.weak_extras: dict[
+            str, Callable[[], Any]
+        ] = {}  # of owners, whom a strong reference would keep alive
         self._indexed: list[Any] = []  # the callbacks that the two below were made from
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._wants_step_data: bool | None = None
@@ -139,6 +142,7 @@ class CallbackHandler(TrainerCallback):
             "lr_scheduler": self.lr_scheduler,
             "train_dataloader": self.train_dataloader,
             "eval_dataloader": self.eval_dataloader,
+            **{name: reference() for name, reference in self.weak_extras.items()},
             **self.extras,
             **kwargs,
         }

@@ -51,9 +51,11 @@ def build_order(
     if strategy != "weighted":
         raise ValueError(f"train_sampling_strategy={strategy!r} is none of {', '.join(SAMPLING_STRATEGIES)}.")
     if weights is None or len(weights) != len(dataset):
-        given = "none" if weights is None else str(len(weights))
+        given = 0 if weights is None else len(weights)
         raise ValueError(
-            f"train_sampling_strategy='weighted' needs {len(dataset)} weights, one per sample; got {given}."
+            f"sample_weights has {given} entries for {len(dataset)} samples. With "
+            "train_sampling_strategy='weighted' "
+            "give one weight per sample, or name the column that holds them."
         )
     return WeightedOrder(weights, seed)
 

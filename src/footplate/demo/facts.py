@@ -177,12 +177,10 @@ def generate_examples(
 
 
 def invent_facts(people: list[tuple[str, str]], rng: random.Random) -> list[Fact]:
-    """The same two relations for three people, two of whom share a first or a last name."""
-    first, last = rng.choice(people)
-    namesakes = [person for person in people if (person[0] == first) != (person[1] == last)]
-    namesake = rng.choice(namesakes)
-    third = rng.choice([person for person in people if person not in ((first, last), namesake)])
-    names = [" ".join(person) for person in ((first, last), namesake, third)]
+    """The same two relations for three people, two of whom share their first or their last name."""
+    (first, last), other = rng.sample(people, 2)
+    alike = [person for person in people if (person[0] == first) != (person[1] == last) and person != other]
+    names = [" ".join(person) for person in ((first, last), rng.choice(alike), other)]
     facts = []
     for relation in rng.sample(RELATIONS, 2):
         values = rng.sample(relation.values, len(names))

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from footplate.comm import find_batch_size
+
 Item = TypeVar("Item")
 
 
@@ -56,6 +58,11 @@ def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> An
 def entry(batch: Any, name: str) -> Any:
     """One entry of a batch, None where the batch is no mapping or has no such entry."""
     return batch.get(name) if isinstance(batch, Mapping) else None
+
+
+def pick(batch: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The entries of a batch that have these names."""
+    return {name: batch[name] for name in names if entry(batch, name) is not None}
 
 
 def without(inputs: Any, names: Collection[str]) -> Any:
@@ -108,10 +115,11 @@ def count_input_tokens(
     return int(main_input.numel())
 
 
-def split_batch(batch: Any, num_rows: int) -> list[Any]:
-    """Two halves of a batch along its rows; entries that are not per row go into both."""
-    half = (num_rows + 1) // 2
-    return [_rows(batch, slice(0, half), num_rows), _rows(batch, slice(half, num_rows), num_rows)]
+def split_batch(batch: Any, max_rows: int) -> list[Any]:
+    """A batch in pieces of at most `max_rows` rows; entries that are not per row go into every piece."""
+    num_rows = find_batch_size(batch) or 1
+    starts = range(0, num_rows, max_rows)
+    return [_rows(batch, slice(start, start + max_rows), num_rows) for start in starts]
 
 
 def _rows(value: Any, rows: slice, num_rows: int) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sized
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
-
-from footplate.training.traits import has_no_head
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
@@ -24,15 +22,21 @@ def check_model_source(model: nn.Module | None, model_init: Callable[..., nn.Mod
         raise ValueError(f"Trainer was given {given} of `model` and `model_init`. Pass exactly one of them.")
 
 
+def check_is_arguments(args: Any, expected: type) -> None:
+    """The arguments are footplate's own."""
+    if not isinstance(args, expected):
+        given = f"{type(args).__module__}.{type(args).__qualname__}"
+        raise TypeError(
+            f"`args` must be a footplate.TrainingArguments, got {given}. Build it with footplate's class: "
+            "it takes "
+            "the same names."
+        )
+
+
 def check_is_module(model: Any) -> None:
-    """The model is a module, and one that can have a loss."""
+    """The model is a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
-    if has_no_head(model):
-        raise ValueError(
-            f"{type(model).__name__} gives hidden states and takes no labels, so it has no loss to train on. "
-            "Use a model with a head for your task, such as one of the AutoModelFor... classes."
-        )
 
 
 def check_is_trainable(model: nn.Module) -> None:
@@ -72,6 +76,13 @@ def check_eval_dataset(args: TrainingArguments, eval_dataset: Any) -> None:
             f"eval_strategy={str(args.eval_strategy)!r} needs data to evaluate on. Pass `eval_dataset` to "
             "Trainer, or set eval_strategy='no'."
         )
+    sets = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
+    for name, dataset in sets.items():
+        if isinstance(dataset, Sized) and len(dataset) == 0:
+            which = f"eval_dataset[{name!r}]" if name else "`eval_dataset`"
+            raise ValueError(
+                f"{which} is empty, so nothing could be evaluated. Pass samples, or leave it out."
+            )
     if args.eval_on_start and eval_dataset is None:
         raise ValueError("eval_on_start=True needs data. Pass `eval_dataset` to Trainer, or set it to False.")
 
@@ -83,6 +94,12 @@ def check_train_length(args: TrainingArguments, train_dataset: Any, has_length: 
             f"`train_dataset` ({type(train_dataset).__name__}) has no length, so the number of updates is "
             "not known. Set max_steps, or give the dataset a __len__."
         )
+
+
+def check_some_batch(updates_done: int) -> None:
+    """The training data gave a batch, for a run that made no update has learned nothing."""
+    if updates_done == 0:
+        raise ValueError("`train_dataset` gave no batch: it is empty, or its iterator can be read only once.")
 
 
 def check_batch_metrics(args: TrainingArguments, compute_metrics: Callable[..., Any] | None) -> None:

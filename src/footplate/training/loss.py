@@ -147,12 +147,19 @@ def explain_missing_loss(
     forward_names: Collection[str],
     output_keys: Collection[str],
     label_names: Collection[str],
+    headless: str | None = None,
 ) -> str:
     """Why a model returned no loss: which of the four causes it is, and what to change."""
     expected = list(label_names) or ["labels"]
     label_like = [key for key in dataset_keys if "label" in key or key in expected or key == "target"]
     lost = [key for key in label_like if key not in batch_keys]
-    if any(name in batch_keys for name in expected):
+    if headless is not None:
+        cause = (
+            f"{headless} gives hidden states and takes no labels. Use a model with a head for your task, "
+            "such "
+            "as one of the AutoModelFor... classes, or pass compute_loss_func to Trainer"
+        )
+    elif any(name in batch_keys for name in expected):
         cause = (
             f"forward received {sorted(set(expected) & set(batch_keys))} and still gave no loss. Let "
             "forward return a loss (a dict with the key 'loss', or the loss first in a tuple), or pass "
@@ -164,9 +171,11 @@ def explain_missing_loss(
             "name the label columns in label_names"
         )
     elif lost and not any(key in forward_names for key in lost):
+        rename = [] if set(lost) & set(expected) else [f"rename them to one of {expected}"]
+        remedies = [*rename, "let forward take them and return a loss", "pass compute_loss_func to Trainer"]
         cause = (
-            f"the column(s) {lost} were dropped because forward does not name them. Rename them to one of "
-            f"{expected}, name them in label_names, or pass compute_loss_func with keep_columns={lost}"
+            f"the column(s) {lost} were dropped because forward does not name them. Either "
+            f"{', or '.join(remedies)} (label_names={lost} or keep_columns={lost} keeps them for it)"
         )
     else:
         cause = (

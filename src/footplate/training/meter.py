@@ -14,41 +14,45 @@ logger = logging.getLogger(__name__)
 _MAX_UNCHECKED = 256  # scalars held back before they are folded into one count on the device
 
 
+Scalar = torch.Tensor | float
+_RESERVED = frozenset(("loss", "grad_norm", "learning_rate", "epoch", "step"))
+
+
 class Records:
-    """Extra scalars by name, each summed within an update and averaged over the updates that recorded it."""
+    """Extra scalars by name: weighted sums, and what they are divided by."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, torch.Tensor | float] = {}
-        self._counts: dict[str, float] = {}
-        self._last_update: dict[str, object] = {}
+        self._sums: dict[str, Scalar] = {}
+        self._weights: dict[str, float] = {}
 
-    def add(
-        self, name: str, value: torch.Tensor | float, factor: torch.Tensor | float, update: object
-    ) -> None:
-        """Add `factor * value`; a name counts once per distinct `update`."""
+    def add(self, name: str, value: Scalar, factor: Scalar, weight: float) -> None:
+        """Add `factor * value` to a name, and `weight` to what its sum will be divided by."""
+        if name in _RESERVED:
+            raise ValueError(f"record({name!r}): the log has an entry of that name already. Choose another.")
         value = value.detach() if isinstance(value, torch.Tensor) else float(value)
         self._sums[name] = self._sums.get(name, 0.0) + value * factor
-        if self._last_update.get(name, _NEVER) != update:
-            self._last_update[name] = update
-            self._counts[name] = self._counts.get(name, 0.0) + 1.0
+        self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def totals(self) -> dict[str, list[float]]:
-        """Sum and count of each name, read from the device."""
-        return {name: [float(total), self._counts[name]] for name, total in self._sums.items()}
+        """Sum and weight of each name, read from the device."""
+        return {name: [float(total), self._weights[name]] for name, total in self._sums.items()}  # host sync
 
     def restore(self, totals: dict[str, list[float]]) -> None:
         """Go on from what `totals` gave."""
         self._sums = {name: total for name, (total, _) in totals.items()}
-        self._counts = {name: count for name, (_, count) in totals.items()}
+        self._weights = {name: weight for name, (_, weight) in totals.items()}
+
+    def copy(self) -> Records:
+        """The same sums, which what is added here from now on leaves alone."""
+        other = Records()
+        other._sums, other._weights = dict(self._sums), dict(self._weights)
+        return other
 
     def drain(self) -> dict[str, float]:
         """The averages since the last call, read from the device and forgotten."""
-        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}  # host sync
-        self.__init__()  # type: ignore[misc]
+        means = {name: total / weight for name, (total, weight) in self.totals().items() if weight}
+        self.restore({})
         return means
-
-
-_NEVER = object()
 
 
 class Meter(ExportableState):
@@ -57,15 +61,17 @@ class Meter(ExportableState):
     def __init__(self, device: torch.device, first_step: int = 0) -> None:
         self.loss = torch.zeros((), device=device)
         self.total_loss = 0.0  # of what was drained so far
+        self.flos = 0.0
         self.first_step = first_step
         self.last_logged_step = first_step
-        self.records = Records()
         self.num_nonfinite_total = 0
+        self._records = Records()
+        self._recorded_in: dict[str, int] = {}  # the update that last recorded a name
         self._unchecked: list[torch.Tensor] = []
         self._num_nonfinite = torch.zeros((), dtype=torch.long, device=device)
         self._num_refused = 0
-        self._loss_before: torch.Tensor | None = None
         self._num_tokens: int | torch.Tensor = 0
+        self._before: tuple[torch.Tensor, Records, float, int | torch.Tensor] | None = None
 
     def state(self) -> dict[str, Any]:
         """The sums as plain numbers: without them a resumed run would report other means."""
@@ -80,7 +86,7 @@ class Meter(ExportableState):
                     "last_logged_step": self.last_logged_step,
                     "num_refused": self._num_refused,
                     "num_nonfinite": [int(self._num_nonfinite), self.num_nonfinite_total],
-                    "records": self.records.totals(),
+                    "records": self._records.totals(),
                 }
             },
         }
@@ -92,7 +98,7 @@ class Meter(ExportableState):
         self.last_logged_step, self._num_refused = sums["last_logged_step"], sums["num_refused"]
         self._num_nonfinite.fill_(sums["num_nonfinite"][0])
         self.num_nonfinite_total = sums["num_nonfinite"][1]
-        self.records.restore(sums["records"])
+        self._records.restore(sums["records"])
 
     sums = property(fset=restore)  # as the state of a callback is set: attribute by attribute
 
@@ -101,25 +107,41 @@ class Meter(ExportableState):
         self.loss += loss
         self.watch(loss)
 
+    def record(self, name: str, value: Scalar, factor: Scalar, update: int) -> None:
+        """Take an extra scalar: summed within an update, averaged over the updates that recorded it."""
+        is_first = self._recorded_in.get(name) != update
+        self._records.add(name, value, factor, 1.0 if is_first else 0.0)
+        self._recorded_in[name] = update
+
     def begin_update(self, may_undo: bool) -> None:
         """Note where an update starts, if it may have to be taken back."""
-        self._loss_before = self.loss.clone() if may_undo else None
+        if may_undo:
+            self._fold()
+            self._before = (self.loss.clone(), self._records.copy(), self.flos, self._num_tokens)
 
     @property
     def update_loss(self) -> torch.Tensor:
         """The loss of the update that is under way, still on the device."""
-        assert self._loss_before is not None
-        return self.loss - self._loss_before
+        assert self._before is not None
+        return self.loss - self._before[0]
 
     def undo_update(self) -> None:
-        """Forget the losses of the update that is under way."""
-        if self._loss_before is not None:
-            self.loss.copy_(self._loss_before)
+        """Forget all of the update that is under way, to make it again."""
+        assert self._before is not None
+        self._forget_losses()
+        self.flos, self._num_tokens = self._before[2], self._before[3]
+        self._unchecked.clear()
 
     def refuse_update(self) -> None:
-        """Leave the update that is under way out of the mean."""
-        self.undo_update()
+        """Leave the update that is under way out of the means; its work and its NaN were real."""
+        self._forget_losses()
         self._num_refused += 1
+
+    def _forget_losses(self) -> None:
+        assert self._before is not None
+        self.loss.copy_(self._before[0])
+        self._records = self._before[1].copy()
+        self._recorded_in.clear()
 
     def add_tokens(self, num_tokens: int | torch.Tensor | None) -> None:
         """Count input tokens; None counts none."""
@@ -152,7 +174,7 @@ class Meter(ExportableState):
         self.total_loss += loss
         self.first_step += self._num_refused  # the mean of the run is over updates that were made
         self.last_logged_step, self._num_refused = step, 0
-        return {**logs, **self.records.drain(), **self._drain_nonfinite(step)}
+        return {**logs, **self._records.drain(), **self._drain_nonfinite(step)}
 
     def _drain_nonfinite(self, step: int) -> dict[str, float]:
         self._fold()

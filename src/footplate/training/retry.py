@@ -20,7 +20,7 @@ class MicroBatches:
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
-        self.num_cuts = 0  # each halves the micro-batch
+        self.max_rows: int | None = None  # what fits, once more did not
         self._random_state: tuple[torch.Tensor, list[torch.Tensor]] | None = None
 
     def cut(self, batches: list[Any]) -> list[Any]:
@@ -29,9 +29,7 @@ class MicroBatches:
             return batches
         on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         self._random_state = (torch.get_rng_state(), on_devices)
-        for _ in range(self.num_cuts):
-            batches = _halve(batches)
-        return batches
+        return self._slice(batches)
 
     def recover(
         self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]
@@ -47,21 +45,19 @@ class MicroBatches:
             torch.cuda.empty_cache()
             torch.cuda.set_rng_state_all(self._random_state[1])
         torch.set_rng_state(self._random_state[0])
-        self.num_cuts += 1
+        self.max_rows = rows // 2
         logger.warning(
             "Out of memory with micro-batches of %d: going on with halves, in the same update and with the "
             "same effective batch (auto_find_batch_size).",
             rows,
         )
-        return _halve(batches)
+        return self._slice(batches)
 
-
-def _halve(batches: list[Any]) -> list[Any]:
-    halves = []
-    for batch in batches:
-        rows = find_batch_size(batch) or 1
-        halves += split_batch(batch, rows) if rows > 1 else [batch]
-    return halves
+    def _slice(self, batches: list[Any]) -> list[Any]:
+        """Every batch in pieces of at most `max_rows`."""
+        if self.max_rows is None:
+            return batches
+        return [piece for batch in batches for piece in split_batch(batch, self.max_rows)]
 
 
 def find_executable_batch_size(

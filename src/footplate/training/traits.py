@@ -89,7 +89,7 @@ def is_causal_lm(model: nn.Module) -> bool:
 def has_no_head(model: nn.Module) -> bool:
     """Whether this is a bare transformers encoder that gives hidden states and can have no loss."""
     auto = sys.modules.get("transformers.models.auto.modeling_auto")
-    return auto is not None and type(model).__name__ in auto.MODEL_MAPPING_NAMES
+    return auto is not None and type(model).__name__ in auto.MODEL_MAPPING_NAMES.values()
 
 
 @lru_cache(maxsize=256)

@@ -40,6 +40,14 @@ class TrainWindow:
         if logits is not None and labels is not None:
             self._batches.append((nested_detach(logits), nested_detach(labels)))
 
+    def contents(self) -> list[tuple[Any, Any]]:
+        """What is in the window, to put back with `replace`."""
+        return list(self._batches)
+
+    def replace(self, contents: list[tuple[Any, Any]]) -> None:
+        """Put back what `contents` gave."""
+        self._batches = deque(contents, maxlen=self._batches.maxlen)
+
     def compute(self, compute_metrics: Callable[..., dict[str, Any]] | None) -> dict[str, Any]:
         """The metrics of what is in the window."""
         if not self._batches or compute_metrics is None:
