@@ -545,6 +545,7 @@ class Trainer(TrainerApi):
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
             if not micro_batches:  # the stream ended sooner than its length promised
+                self._check_not_dry(batches_done)
                 break
             if self.state.global_step == plan.first_step:
                 self._describe_weighting(micro_batches[0], plan)
@@ -571,10 +572,6 @@ class Trainer(TrainerApi):
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
 
-        if batches_done == 0:
-            checks.check_some_batch(self.state.global_step)
-            logger.warning("An epoch gave no batch: training stops at update %d.", self.state.global_step)
-            self.control.should_training_stop = True
         self._event("on_epoch_end")
         report()
 
@@ -866,6 +863,13 @@ class Trainer(TrainerApi):
         if notice is not None:
             logger.warning(notice)
 
+    def _check_not_dry(self, batches_done: int) -> None:
+        """Stop a run whose data gives nothing more; refuse one whose data gave nothing at all."""
+        if batches_done == 0:
+            checks.check_some_batch(self.state.global_step)
+            logger.warning("An epoch gave no batch: training stops at update %d.", self.state.global_step)
+            self.control.should_training_stop = True
+
     def _share_of_update(self, items_share: Any, num_items: Any) -> Any:
         """What the loss of a micro-batch is multiplied by, to be its share of the update's."""
         if items_share is not None:
@@ -1077,10 +1081,7 @@ class Trainer(TrainerApi):
                 self._event("on_prediction_step")
                 if args.batch_eval_metrics and logits is not None and labels is not None:
                     metrics = self._compute_batch_metrics(inputs, loss, logits, labels, is_last)
-            if self.compute_metrics is not None and not args.batch_eval_metrics:
-                metrics = metric_tools.compute_set_metrics(
-                    self.compute_metrics, collector, args.include_for_metrics
-                )
+            metrics.update(self._compute_metrics(collector))
             metrics = {**metric_tools.plain_numbers(metrics), **self._eval_records.drain()}
         finally:
             self._eval_records = None
@@ -1126,6 +1127,9 @@ class Trainer(TrainerApi):
                 loss = loss.detach().mean()
             else:
                 outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
+                if not isinstance(inputs, Mapping):  # a tuple does not say which part is a label; a loss does
+                    loss, labels = batches.loss_of_unnamed(inputs, outputs)
+                    has_loss = loss is not None
         if prediction_loss_only:
             return loss, None, None
         ignored = traits.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
@@ -1163,11 +1167,9 @@ class Trainer(TrainerApi):
         if name is None or self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
             return
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
-        found = checks.keys_without_metrics(sets)
-        if name.removeprefix("eval_") not in found and self.compute_metrics is not None:
-            with preserved_generators():
-                found |= self._rehearse_metrics(sets, ignore_keys)
-        checks.check_best_metric(name, found)
+        with preserved_generators():
+            found = checks.keys_without_metrics(sets) | self._rehearse_metrics(sets, ignore_keys)
+        checks.check_best_metric(name, found, self.label_names)
 
     def _evaluates_in_its_own_way(self) -> bool:
         """Whether metrics come from somewhere a rehearsal would not see."""
@@ -1178,28 +1180,33 @@ class Trainer(TrainerApi):
         return overridden or self.args.batch_eval_metrics
 
     def _rehearse_metrics(self, sets: dict[str, Any], ignore_keys: list[str] | None) -> set[str]:
-        """The keys `compute_metrics` gives on the first batch of each evaluation set."""
-        assert self.compute_metrics is not None
+        """The keys that evaluation gives on the first batch of each set."""
         found: set[str] = set()
         model = self._prepare_for_evaluation()
         for name in sets:
-            loader = self.get_eval_dataloader(name or None)
             collector = self._build_collector(None)
-            for inputs in islice(loader, 1):
+            for inputs in islice(self.get_eval_dataloader(name or None), 1):
                 loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
                 self._collect(collector, inputs, loss, self._preprocess(logits, labels), labels)
             try:
-                metrics = metric_tools.compute_set_metrics(
-                    self.compute_metrics, collector, self.args.include_for_metrics
-                )
+                keys = list(self._compute_metrics(collector))
             except (
                 Exception
             ) as error:  # a metric may not be defined on so few rows: then the evaluation will tell
                 logger.info("compute_metrics could not be tried on one batch: %s", error)
                 return {checks.ANY_KEY}
-            found.update(f"{name}_{key}" if name else key for key in metrics)
+            found.update(f"{name}_{key}" if name else key for key in [*keys, *collector.loss_keys])
+            found.update(collector.loss_keys)
         self._enter_train_mode(self.model_wrapped)
         return found
+
+    def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
+        """What `compute_metrics` gives for a whole set; nothing where batches are measured one by one."""
+        if self.compute_metrics is None or self.args.batch_eval_metrics:
+            return {}
+        return metric_tools.compute_set_metrics(
+            self.compute_metrics, collector, self.args.include_for_metrics
+        )
 
     def _prepare_for_evaluation(self) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""

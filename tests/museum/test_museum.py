@@ -17,6 +17,10 @@ import footplate
 
 MUSEUM = Path(__file__).parent
 VERSIONS = ("v4_05", "v4_11", "v4_31", "v4_46", "v5_00", "v5_15")
+DIFFERENT = {  # on purpose
+    "v5_00_resume": "train_loss",  # of the whole run, also after a resume
+    "v5_15_decay_names": "eval_loss",  # of several evaluation sets together
+}
 Script = Callable[..., dict[str, Any]]
 
 
@@ -46,7 +50,7 @@ def assert_learned(trainer: Any, share: float = 0.8) -> None:
     """The last logged loss is well below the first."""
     losses = logged(trainer, "loss")
     assert len(losses) > 1
-    assert losses[-1] < share * losses[0], losses
+    assert losses[-1] < share * losses[0]
 
 
 def steps_of(folder: str) -> list[int]:
@@ -204,7 +208,7 @@ def test_4_11_run_glue_from_the_command_line_writes_all_its_files(
         *(f"{i}\t1" for i in range(3, 6)),
     ]
     assert read_json("glue/trainer_state.json")["global_step"] == 45
-    assert steps_of("glue") == [20, 40, 45] or steps_of("glue") == [20, 40]
+    assert steps_of("glue") == [20, 40, 45]
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= {
         path.name for path in Path("glue").iterdir()
     }
@@ -271,7 +275,8 @@ def test_4_11_early_stopping_ends_the_run_with_the_best_model(script: Script) ->
     assert len(accuracies) < 30
     assert found["metrics"]["eval_accuracy"] == max(accuracies) > 0.9
     assert trainer.state.best_metric == max(accuracies)
-    assert len(steps_of("best")) <= 2
+    assert trainer.state.best_global_step in steps_of("best")
+    assert len(steps_of("best")) <= 2  # the best and the latest
 
 
 def test_4_11_prediction_step_decides_what_metrics_see(script: Script) -> None:
@@ -365,6 +370,7 @@ def test_4_31_language_model_resumes_and_reports_perplexity(script: Script) -> N
     results = read_json("clm/all_results.json")
     assert results["perplexity"] == found["metrics"]["perplexity"]
     assert results["train_tokens_per_second"] > 0
+    assert found["next_word"].words[-1] == "green"
     assert steps_of("clm") == [45]
 
 
@@ -442,7 +448,8 @@ def test_5_00_a_resumed_run_ends_as_the_whole_one(script: Script) -> None:
     found = script("v5_00_resume")
     assert found["halted"].state.global_step == 27
     assert found["same_weights"]
-    assert logged(found["trainer"], "loss") == logged(found["whole"], "loss")
+    for key in ("loss", "grad_norm", "learning_rate", "train_loss"):
+        assert logged(found["trainer"], key) == logged(found["whole"], key)
 
 
 def test_5_15_callbacks_are_called_with_what_they_name(script: Script) -> None:
@@ -450,7 +457,6 @@ def test_5_15_callbacks_are_called_with_what_they_name(script: Script) -> None:
     trainer, said = found["trainer"], found["generate"].said
     assert said[0].startswith("gently down")
     assert said[-1] == "gently down the stream merrily merrily"
-    assert found["watch"].norms == pytest.approx(found["watch"].norms)
     assert len(found["watch"].norms) == len(found["watch"].rates) == trainer.state.global_step
     last_of_epochs = found["watch"].norms[5::6]
     assert last_of_epochs == pytest.approx(logged(trainer, "grad_norm"), rel=1e-5)
@@ -493,15 +499,13 @@ def test_5_15_the_student_follows_the_teacher(script: Script) -> None:
 def test_with_the_import_line_changed_back_the_log_is_the_same(
     script: Script, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the joint `eval_loss` of several evaluation sets, which is ours alone."""
-
     def entries(library: str) -> list[dict[str, Any]]:
         folder = tmp_path / library
         folder.mkdir()
         monkeypatch.chdir(folder)
         history = script(name, library=library)["trainer"].state.log_history
-        times = ("_runtime", "_per_second")
-        kept = [{key: entry[key] for key in entry if not key.endswith(times)} for entry in history]
-        return [entry for entry in kept if name != "v5_15_decay_names" or "eval_loss" not in entry]
+        left_out = ("_runtime", "_per_second", DIFFERENT.get(name, "_runtime"))
+        kept = [{key: entry[key] for key in entry if not key.endswith(left_out)} for entry in history]
+        return [entry for entry in kept if entry.keys() != {"epoch", "step"}]
 
     assert entries("footplate") == entries("transformers")

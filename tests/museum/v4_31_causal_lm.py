@@ -3,11 +3,19 @@
 import math
 from itertools import chain
 
+import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from footplate import Trainer, TrainingArguments, default_data_collator, get_last_checkpoint, set_seed
+from footplate import (
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    default_data_collator,
+    get_last_checkpoint,
+    set_seed,
+)
 
 LINES = [
     "the engine driver stands on the footplate",
@@ -52,6 +60,21 @@ def compute_metrics(eval_preds):
     return {"accuracy": float((preds == labels).mean())}
 
 
+class NextWordCallback(TrainerCallback):
+    def __init__(self, prompt):
+        self.prompt = prompt
+        self.words = []
+
+    def on_evaluate(self, args, state, control, model=None, tokenizer=None, **kwargs):
+        ids = torch.tensor([tokenizer(self.prompt)["input_ids"]])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits
+        self.words.append(tokenizer.decode(logits[0, -1].argmax().item()))
+
+
+next_word = NextWordCallback("the guard waves a")
+
+
 def build_trainer(max_steps):
     training_args = TrainingArguments(
         output_dir="clm",
@@ -84,6 +107,7 @@ def build_trainer(max_steps):
         data_collator=default_data_collator,
         compute_metrics=compute_metrics,
         preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+        callbacks=[next_word],
     )
 
 

@@ -54,9 +54,7 @@ class CallbackHandler(TrainerCallback):
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.extras: dict[str, Any] = {}
-        self.weak_extras: dict[
-            str, Callable[[], Any]
-        ] = {}  # of owners, whom a strong reference would keep alive
+        self.weak_extras: dict[str, Callable[[], Any]] = {}  # owners: not kept alive
         self._indexed: list[Any] = []  # the callbacks that the two below were made from
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._wants_step_data: bool | None = None

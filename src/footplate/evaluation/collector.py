@@ -120,6 +120,11 @@ class Collector:
             return self._mean_over_items()
         return float(np.concatenate(self._losses_per_row()).mean())
 
+    @property
+    def loss_keys(self) -> list[str]:
+        """The metric that the losses give, if there are any."""
+        return ["loss"] if self._losses else []
+
     def _losses_per_row(self) -> list[np.ndarray]:
         return [
             np.repeat(loss, rows) if len(loss) == 1 else loss

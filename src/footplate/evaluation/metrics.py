@@ -58,7 +58,16 @@ def compute_set_metrics(
         return {}
     inputs = collector.inputs if "inputs" in include else None
     losses = collector.losses if "loss" in include else None
-    return dict(function(EvalPrediction(predictions, labels, inputs=inputs, losses=losses)))
+    return check_metrics(function(EvalPrediction(predictions, labels, inputs=inputs, losses=losses)))
+
+
+def check_metrics(metrics: Any) -> dict[str, Any]:
+    """What `compute_metrics` returned, which must be a dictionary."""
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"compute_metrics returned {metrics!r}. Let it return a dictionary of names and numbers."
+        )
+    return dict(metrics)
 
 
 def speed_metrics(

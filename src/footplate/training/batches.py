@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from footplate.comm import find_batch_size
+from footplate.training.loss import read_loss
 
 Item = TypeVar("Item")
 
@@ -53,6 +54,14 @@ def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> An
         return None
     labels = tuple(inputs[name] for name in names)
     return labels[0] if len(labels) == 1 else labels
+
+
+def loss_of_unnamed(inputs: Any, outputs: Any) -> tuple[torch.Tensor | None, Any]:
+    """Loss and labels of a batch without names: where the outputs begin with a scalar, that and the last input."""
+    loss = read_loss(outputs)
+    if loss is None or loss.dim() > 0:
+        return None, None
+    return loss, take_labels(inputs, ())[1]
 
 
 def entry(batch: Any, name: str) -> Any:

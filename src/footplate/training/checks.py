@@ -11,7 +11,7 @@ from torch import nn
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
-_ALWAYS_MEASURED = ("loss", "runtime", "samples_per_second", "steps_per_second")
+_ALWAYS_MEASURED = ("runtime", "samples_per_second", "steps_per_second")
 ANY_KEY = "*"  # stands for keys that could not be found out
 
 
@@ -80,9 +80,7 @@ def check_eval_dataset(args: TrainingArguments, eval_dataset: Any) -> None:
     for name, dataset in sets.items():
         if isinstance(dataset, Sized) and len(dataset) == 0:
             which = f"eval_dataset[{name!r}]" if name else "`eval_dataset`"
-            raise ValueError(
-                f"{which} is empty, so nothing could be evaluated. Pass samples, or leave it out."
-            )
+            raise ValueError(f"{which} is empty: there is nothing to evaluate. Fill it, or leave it out.")
     if args.eval_on_start and eval_dataset is None:
         raise ValueError("eval_on_start=True needs data. Pass `eval_dataset` to Trainer, or set it to False.")
 
@@ -125,17 +123,22 @@ def check_train_metrics(args: TrainingArguments, compute_metrics: Callable[..., 
 
 def keys_without_metrics(set_names: Collection[str]) -> set[str]:
     """What evaluation gives without `compute_metrics`; the name of a lone evaluation set is empty."""
-    per_set = {f"{name}_{key}" if name else key for name in set_names for key in _ALWAYS_MEASURED}
-    return per_set | {"loss"}
+    return {f"{name}_{key}" if name else key for name in set_names for key in _ALWAYS_MEASURED}
 
 
-def check_best_metric(name: str, found: Collection[str]) -> None:
+def check_best_metric(name: str, found: Collection[str], label_names: Collection[str]) -> None:
     """The metric that decides on the best model comes out of evaluation."""
-    if name.removeprefix("eval_") not in found and ANY_KEY not in found:
-        raise ValueError(
-            f"metric_for_best_model={name!r} is not among what evaluation gives: {sorted(found)}. "
-            f"Name one of these, or return {name.removeprefix('eval_')!r} from compute_metrics."
-        )
+    key = name.removeprefix("eval_")
+    if key in found or ANY_KEY in found:
+        return
+    if key == "loss":
+        remedy = f"there is no loss without labels, looked for as {list(label_names)}: set label_names"
+    else:
+        remedy = f"name one of these, or return {key!r} from compute_metrics"
+    raise ValueError(
+        f"metric_for_best_model={name!r} is not among what evaluation gives: {sorted(found)}. To mend it, "
+        f"{remedy}."
+    )
 
 
 def check_not_yet_supported(args: TrainingArguments) -> None:
