@@ -1190,9 +1190,7 @@ class Trainer(TrainerApi):
                 self._collect(collector, inputs, loss, self._preprocess(logits, labels), labels)
             try:
                 keys = list(self._compute_metrics(collector))
-            except (
-                Exception
-            ) as error:  # a metric may not be defined on so few rows: then the evaluation will tell
+            except Exception as error:  # a metric may not be defined on so few rows
                 logger.info("compute_metrics could not be tried on one batch: %s", error)
                 return {checks.ANY_KEY}
             found.update(f"{name}_{key}" if name else key for key in [*keys, *collector.loss_keys])

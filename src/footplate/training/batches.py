@@ -57,7 +57,7 @@ def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> An
 
 
 def loss_of_unnamed(inputs: Any, outputs: Any) -> tuple[torch.Tensor | None, Any]:
-    """Loss and labels of a batch without names: where the outputs begin with a scalar, that and the last input."""
+    """Loss and labels of a batch without names: a scalar that outputs begin with, and the last input."""
     loss = read_loss(outputs)
     if loss is None or loss.dim() > 0:
         return None, None
