@@ -44,16 +44,13 @@ def bert_classifier(num_labels: int = 3, **config: Any) -> nn.Module:
     )
 
 
-def gpt() -> nn.Module:
+def gpt(**config: Any) -> nn.Module:
     """A GPT-2 of a few thousand weights, the same ones every time, with dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0
-        )
-    )
+    sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, bos_token_id=0, eos_token_id=0, **sizes, **config))
 
 
 def token_rows(num_samples: int, length: int = 12, seed: int = 1) -> list[list[int]]:

@@ -109,10 +109,8 @@ class Trainer(TrainerApi):
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self.processing_class = processing_class if processing_class is not None else tokenizer
         self.model_init, self.compute_loss_func = model_init, compute_loss_func
-        self.compute_metrics, self.preprocess_logits_for_metrics = (
-            compute_metrics,
-            preprocess_logits_for_metrics,
-        )
+        self.compute_metrics = compute_metrics
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer, self.lr_scheduler = optimizers
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = self.args.neftune_noise_alpha
@@ -254,7 +252,7 @@ class Trainer(TrainerApi):
         self._eval_batch_weight = 1.0
         self._step_data = StepData(self.callback_handler.extras)
         self._train_window = TrainWindow(self.args.train_metrics)
-        self._eval_dataloaders: dict[str, Any] = {}
+        self._eval_dataloaders: dict[int, Any] = {}  # by identity of the dataset
         self._is_for_loop = False  # the evaluation under way is one of the schedule
         self._is_in_round = False  # between the first and the last of several evaluation sets
         self._eval_weight = 0.0  # rows or items of the last evaluation, to join the losses of several sets
@@ -273,18 +271,17 @@ class Trainer(TrainerApi):
         """The loader of an evaluation set: a dataset, the name of one of several, None for the only one."""
         if eval_dataset is None and self.eval_dataset is None:
             raise ValueError("evaluate() needs data. Pass `eval_dataset` to it or to Trainer.")
-        key = eval_dataset if isinstance(eval_dataset, str) else "eval"
-        if self.args.dataloader_persistent_workers and key in self._eval_dataloaders:
-            return self._eval_dataloaders[key]  # new workers for every evaluation would pile up
-        if isinstance(eval_dataset, str):
-            dataset = self.eval_dataset[eval_dataset]
-        else:
-            dataset = eval_dataset if eval_dataset is not None else self.eval_dataset
-        loader = self._get_dataloader(
-            dataset, "evaluation", self.args.eval_batch_size, self._get_eval_sampler
-        )
-        if self.args.dataloader_persistent_workers and (dataset is self.eval_dataset or key != "eval"):
-            self._eval_dataloaders[key] = loader
+        is_named = isinstance(eval_dataset, str)
+        dataset = self.eval_dataset[eval_dataset] if is_named else eval_dataset
+        dataset = dataset if dataset is not None else self.eval_dataset
+        # new workers for every evaluation would pile up
+        keeps = self.args.dataloader_persistent_workers and (is_named or dataset is self.eval_dataset)
+        if keeps and id(dataset) in self._eval_dataloaders:
+            return self._eval_dataloaders[id(dataset)]
+        batch_size = self.args.eval_batch_size
+        loader = self._get_dataloader(dataset, "evaluation", batch_size, self._get_eval_sampler)
+        if keeps:
+            self._eval_dataloaders[id(dataset)] = loader
         return loader
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
@@ -577,16 +574,18 @@ class Trainer(TrainerApi):
 
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
-        micro_batches = self._micro_batches.cut(loaded)
         self._meter.begin_update(may_undo=self._may_undo)
         window = self._train_window.contents() if self._may_undo else []
         while True:
+            micro_batches = self._micro_batches.cut(loaded)
             try:
                 return self._accumulate_once(model, micro_batches, num_items)
             except (RuntimeError, MemoryError) as error:
-                micro_batches = self._micro_batches.recover(error, micro_batches, self._parameters)
+                if not self._micro_batches.shrink(error, micro_batches, self._parameters):
+                    raise
                 self._meter.undo_update()
                 self._train_window.replace(window)
+                self.state.train_batch_size = self._micro_batches.max_rows
 
     def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
         self.current_gradient_accumulation_steps = len(micro_batches)
@@ -790,7 +789,9 @@ class Trainer(TrainerApi):
         self.state = saved if saved is not None else self._new_state()
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
-        self.state.train_batch_size = self._train_batch_size
+        remembered = self.state.train_batch_size if self.args.auto_find_batch_size else None
+        self._micro_batches = MicroBatches(self.args.auto_find_batch_size, remembered)
+        self.state.train_batch_size = remembered or self._train_batch_size
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
         self._meter = Meter(self._device, plan.first_step)
@@ -807,7 +808,6 @@ class Trainer(TrainerApi):
         self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
         if checkpoint is not None:
             self._load_optimizer_and_scheduler(checkpoint)
-        self._micro_batches = MicroBatches(self.args.auto_find_batch_size)
         self._parameters = list(model.parameters())
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen

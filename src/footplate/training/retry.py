@@ -18,26 +18,26 @@ logger = logging.getLogger(__name__)
 class MicroBatches:
     """Cuts an update's batches, and cuts them finer each time memory runs out; off, it hands them through."""
 
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool, max_rows: int | None = None) -> None:
         self.enabled = enabled
-        self.max_rows: int | None = None  # what fits, once more did not
+        self.max_rows = max_rows  # what fits, once more did not
         self._random_state: tuple[torch.Tensor, list[torch.Tensor]] | None = None
 
     def cut(self, batches: list[Any]) -> list[Any]:
-        """The batches as they now fit; also the point an update that runs out of memory goes back to."""
+        """The batches in pieces that fit; also the point an update that runs out of memory goes back to."""
         if not self.enabled:
             return batches
         on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         self._random_state = (torch.get_rng_state(), on_devices)
-        return self._slice(batches)
+        if self.max_rows is None:
+            return batches
+        return [piece for batch in batches for piece in split_batch(batch, self.max_rows)]
 
-    def recover(
-        self, error: BaseException, batches: list[Any], parameters: list[torch.nn.Parameter]
-    ) -> list[Any]:
-        """Forget the failed update and cut its batches once more; raise `error` where that cannot help."""
-        rows = max((find_batch_size(batch) or 1 for batch in batches), default=1)
+    def shrink(self, error: BaseException, pieces: list[Any], parameters: list[torch.nn.Parameter]) -> bool:
+        """Go back to the start of the update and make pieces smaller; False where that cannot help."""
+        rows = max((find_batch_size(piece) or 1 for piece in pieces), default=1)
         if not self.enabled or not is_out_of_memory(error) or rows <= 1:
-            raise error
+            return False
         assert self._random_state is not None
         for parameter in parameters:
             parameter.grad = None
@@ -47,17 +47,12 @@ class MicroBatches:
         torch.set_rng_state(self._random_state[0])
         self.max_rows = rows // 2
         logger.warning(
-            "Out of memory with micro-batches of %d: going on with halves, in the same update and with the "
-            "same effective batch (auto_find_batch_size).",
+            "Out of memory with micro-batches of %d: going on with %d, in the same update and with the same "
+            "effective batch (auto_find_batch_size).",
             rows,
+            self.max_rows,
         )
-        return self._slice(batches)
-
-    def _slice(self, batches: list[Any]) -> list[Any]:
-        """Every batch in pieces of at most `max_rows`."""
-        if self.max_rows is None:
-            return batches
-        return [piece for batch in batches for piece in split_batch(batch, self.max_rows)]
+        return True
 
 
 def find_executable_batch_size(
