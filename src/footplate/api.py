@@ -28,6 +28,7 @@ from footplate.state import (
     restore_states,
 )
 from footplate.training.meter import Meter
+from footplate.training.plan import plan_training
 from footplate.training.traits import get_model_param_count
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,29 @@ class TrainerApi:
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Samples in one update."""
         return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: Any
+    ) -> tuple[int, int, int, float, int, int, int]:
+        """The plan as the API names it: epochs, updates, examples, samples, batch sizes, batches, updates."""
+        num_batches = len(dataloader) if loaders.has_length(dataloader) else None
+        num_examples = self.num_examples(dataloader) if num_batches else None
+        plan = plan_training(args, num_batches, num_examples, args.train_batch_size)
+        return (
+            plan.num_epochs,
+            plan.updates_per_epoch,
+            plan.num_examples,
+            plan.num_train_samples,
+            plan.total_batch_size,
+            plan.batches_per_epoch,
+            plan.max_steps,
+        )
+
+    def get_tp_size(self) -> int:
+        """Processes that share one layer; here one."""
+        return 1
+
+    get_sp_size = get_cp_size = get_tp_size
 
     def get_learning_rates(self) -> list[float]:
         """The rate of every parameter group."""
@@ -232,6 +256,9 @@ class TrainerApi:
     def remove_callback(self, callback: Any) -> None:
         """Remove a callback."""
         self.callback_handler.remove_callback(callback)
+
+    def end(self) -> None:
+        """Close what needs all processes; in one process there is nothing to close."""
 
     def is_local_process_zero(self) -> bool:
         """Whether this is the first process of its machine."""

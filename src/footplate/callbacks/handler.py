@@ -76,6 +76,7 @@ class CallbackHandler(TrainerCallback):
     def add_callback(self, callback: Any) -> None:
         """Add a callback, given as class or instance, behind the others."""
         instance = callback() if isinstance(callback, type) else callback
+        check_is_callback(instance)
         check_early_stopping(instance)
         if any(type(other) is type(instance) for other in self.callbacks):
             logger.warning(
@@ -265,6 +266,15 @@ class CallbackHandler(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
         return self._call("on_push_begin", args, state, control, kwargs)
+
+
+def check_is_callback(callback: Any) -> None:
+    """Refuse what could never be called: something without a single event."""
+    if not any(name.startswith("on_") for name in dir(callback)):
+        raise TypeError(
+            f"{callback!r} is no callback: it has none of the events on_step_end, on_log, ... Derive from "
+            "TrainerCallback."
+        )
 
 
 def check_early_stopping(callback: Any) -> None:

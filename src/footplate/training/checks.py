@@ -146,7 +146,7 @@ def check_not_yet_supported(args: TrainingArguments) -> None:
     wanted = {
         "push_to_hub": (args.push_to_hub, "sharing on the Hub"),
         "report_to": (args.report_to, "experiment trackers"),
-        "deepspeed": (args.deepspeed, "DeepSpeed"),
+        "deepspeed": (args.deepspeed is not None, "DeepSpeed"),
         "fsdp": (args.fsdp, "FSDP"),
         "parallelism_config": (args.parallelism_config, "several processes"),
         "debug": (args.debug, "the debug options"),
@@ -155,5 +155,6 @@ def check_not_yet_supported(args: TrainingArguments) -> None:
     for setting, (value, subject) in wanted.items():
         if value:
             raise NotImplementedError(
-                f"{setting}={value!r}: {subject} is not in this version of footplate. Leave {setting} unset."
+                f"{setting}={getattr(args, setting)!r}: {subject} is not in this version of footplate. "
+                f"Leave {setting} unset."
             )

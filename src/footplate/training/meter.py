@@ -197,4 +197,4 @@ class Meter(ExportableState):
         """The loss of the run so far, averaged over its updates."""
         self.total_loss += float(self.loss)  # host sync
         self.loss.zero_()
-        return self.total_loss / max(step - self.first_step - self._num_refused, 0.001)
+        return self.total_loss / max(step - self.first_step - self._num_refused, 1)
