@@ -204,9 +204,9 @@ class Trainer(TrainerApi):
         self.label_names: list[str] = found if self.args.label_names is None else self.args.label_names
         self.can_return_loss = traits.can_return_loss(self.model)
         self._loss_shifts_labels = traits.loss_shifts_labels(self.model)
+        self._items_are_shifted = traits.items_are_shifted(self.model, self.compute_loss_func is not None)
         self._signature_columns: list[str] | None = None
-        smoothing = self.args.label_smoothing_factor
-        self.label_smoother = losses.LabelSmoother(epsilon=smoothing) if smoothing else None
+        self.label_smoother = losses.find_smoother(self.args.label_smoothing_factor, self.model)
         # kept for collator, loss, metrics and callbacks, but not for a forward that does not name them
         held_back = {*(self.args.keep_columns or ()), "num_items"}
         self._held_back = held_back.difference(forward_parameters(self.model))
@@ -378,9 +378,8 @@ class Trainer(TrainerApi):
             return losses.count_labels(batch_samples, self._loss_shifts_labels, device)
         return None
 
-    def _count_items(self, batch: Any) -> Any:
-        num_rows = comm.find_batch_size(batch)
-        return losses.count_items(batch, self.label_names, self._loss_shifts_labels, num_rows)
+    def _count_items(self, batch: Any) -> int:
+        return losses.count_items(batch, self.label_names, self._items_are_shifted)
 
     def _prepare_input(self, data: Any) -> Any:
         """A batch, or a part of one, on the device."""
@@ -609,8 +608,12 @@ class Trainer(TrainerApi):
         """Forward and backward of one micro-batch. An override returns the loss, detached."""
         if not model.training:  # an evaluation came between
             self._enter_train_mode(model)
+        items_share = None
+        if self._weighs_items:
+            items_share = self._count_items(inputs) / max(num_items_in_batch, 1)
+            if items_share == 0.0:  # the mean over no items is not a number, and adds nothing
+                return torch.zeros((), device=self._device)
         inputs = self._prepare_inputs(inputs)
-        items_share = self._count_items(inputs) / num_items_in_batch if self._weighs_items else None
         self._record_factor = self._share_of_update(items_share, num_items_in_batch)
         wants_outputs = self.args.train_metrics > 0 or self.callback_handler.wants_step_data
         seen = dict(inputs) if wants_outputs and isinstance(inputs, Mapping) else inputs
@@ -653,9 +656,7 @@ class Trainer(TrainerApi):
         outputs = batches.call_forward(model, forward_inputs)
         loss: torch.Tensor | None
         if self.compute_loss_func is not None:
-            options = {"num_items_in_batch": num_items_in_batch}
-            if not traits.declares(self.compute_loss_func, "num_items_in_batch"):
-                options = {}
+            options = {"num_items_in_batch": num_items_in_batch} if self._own_loss_counts() else {}
             loss = self.compute_loss_func(outputs, labels, **options)
         elif labels is not None and self.label_smoother is not None:
             shifts = traits.is_causal_lm(self.model)
@@ -694,6 +695,8 @@ class Trainer(TrainerApi):
             model, trial, epoch, ignore_keys_for_eval = grad_norm, model, trial, epoch
             grad_norm = self._grad_norm
         if self.control.should_log and self.state.global_step > self._globalstep_last_logged:
+            if tr_loss is not self._meter.loss:
+                self._meter.take_over(tr_loss)
             logs = self._meter.drain(self.state.global_step)  # host sync
             if grad_norm is not None:
                 logs["grad_norm"] = float(grad_norm)
@@ -854,10 +857,12 @@ class Trainer(TrainerApi):
         """Say it where the default makes a result depend on how batches are cut."""
         if self._weighs_items:
             return
-        is_split, has_own_loss = plan.accumulation > 1, self.compute_loss_func is not None
+        is_split = plan.accumulation > 1 and not self._own_loss_counts()
+        is_told = self.model_accepts_loss_kwargs and traits.declares(self.compute_loss, "num_items_in_batch")
+        by_model = is_told and self.compute_loss_func is None
         notice = losses.describe_weighting(
-            is_averaged=is_split and not has_own_loss and not self.model_accepts_loss_kwargs,
-            is_summed=is_split and not has_own_loss and traits.leaves_num_items_unused(self.model),
+            is_averaged=is_split and not by_model,
+            is_summed=is_split and by_model and traits.leaves_num_items_unused(self.model),
             weighs_rows=self.eval_dataset is not None and losses.has_item_labels(batch, self.label_names),
         )
         if notice is not None:
@@ -877,8 +882,13 @@ class Trainer(TrainerApi):
         is_scaled = self.loss_is_scaled_for_ga
         if is_scaled is None:
             is_told = num_items is not None and traits.declares(self.compute_loss, "num_items_in_batch")
-            is_scaled = (self.model_accepts_loss_kwargs and is_told) or self.compute_loss_func is not None
+            is_scaled = (self.model_accepts_loss_kwargs and is_told) or self._own_loss_counts()
         return 1.0 if is_scaled else 1.0 / self.current_gradient_accumulation_steps
+
+    def _own_loss_counts(self) -> bool:
+        """Whether `compute_loss_func` is told the items of the update, to divide by them."""
+        function = self.compute_loss_func
+        return function is not None and traits.declares(function, "num_items_in_batch")
 
     def _observe(self, inputs: Any, outputs: Any, loss: torch.Tensor) -> None:
         """Keep a step for the callbacks of this step and for metrics of training batches."""

@@ -219,7 +219,7 @@ def test_weights_are_given_or_read_from_a_column():
 def test_an_unknown_name_or_missing_weights_are_refused():
     with pytest.raises(ValueError, match="'by_size' is none of random, sequential, group_by_length"):
         build_order("by_size", TEXTS, ARGS, batch_size=4)
-    with pytest.raises(ValueError, match="needs 50 weights, one per sample; got none"):
+    with pytest.raises(ValueError, match="sample_weights has 0 entries for 50 samples"):
         build_order("weighted", TEXTS, ARGS, batch_size=4)
-    with pytest.raises(ValueError, match="got 2"):
+    with pytest.raises(ValueError, match="2 entries for 50"):
         build_order("weighted", TEXTS, ARGS, batch_size=4, weights=[1.0, 2.0])

@@ -369,7 +369,6 @@ def test_4_31_language_model_resumes_and_reports_perplexity(script: Script) -> N
     assert found["metrics"]["eval_accuracy"] > 0.8
     results = read_json("clm/all_results.json")
     assert results["perplexity"] == found["metrics"]["perplexity"]
-    assert results["train_tokens_per_second"] > 0
     assert found["next_word"].words[-1] == "green"
     assert steps_of("clm") == [45]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+
+from footplate.comm import find_batch_size
+
+logger = logging.getLogger(__name__)
 
 IGNORED_LABEL = -100
 
@@ -39,7 +44,8 @@ class LabelSmoother:
             labels = labels.unsqueeze(-1)
         ignored = labels.eq(self.ignore_index)
         target = surprise.gather(dim=-1, index=labels.clamp(min=0)).masked_fill_(ignored, 0.0)
-        everything = surprise.sum(dim=-1, keepdim=True, dtype=torch.float32).masked_fill_(ignored, 0.0)
+        wide = torch.promote_types(torch.float32, surprise.dtype)  # half precision would lose the sum
+        everything = surprise.sum(dim=-1, keepdim=True, dtype=wide).masked_fill_(ignored, 0.0)
         num_items = (
             ignored.numel() - ignored.long().sum() if num_items_in_batch is None else num_items_in_batch
         )
@@ -48,6 +54,16 @@ class LabelSmoother:
         target_loss = target.sum() / num_items
         spread_loss = everything.sum() / (num_items * surprise.shape[-1])
         return (1 - self.epsilon) * target_loss + self.epsilon * spread_loss
+
+
+def find_smoother(epsilon: float, model: nn.Module) -> LabelSmoother | None:
+    """The smoother for a share above zero; none, and a warning, where a row may have several classes."""
+    if not epsilon:
+        return None
+    if getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification":
+        logger.warning("label_smoothing_factor has no effect on a model for several labels per row.")
+        return None
+    return LabelSmoother(epsilon=epsilon)
 
 
 def count_labels(batches: Sequence[Any], shifts_labels: bool, device: torch.device) -> torch.Tensor | None:
@@ -67,23 +83,23 @@ def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.T
     else:
         # a causal loss drops the first label of each row: it predicts nothing
         labels = batch["labels"][..., 1:] if shifts_labels else batch["labels"]
-    assert isinstance(labels, torch.Tensor)
+    if not isinstance(labels, torch.Tensor):
+        raise TypeError("labels of boxes or texts cannot be counted one by one")
     return labels
 
 
-def count_items(
-    batch: Any, label_names: Sequence[str], shifts_labels: bool, num_rows: int | None
-) -> int | torch.Tensor:
+def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool) -> int:
     """Items that a batch's mean loss is over: the collator's `num_items`, labels that count, or rows."""
     if isinstance(batch, Mapping):
         if "num_items" in batch:
-            return torch.as_tensor(batch["num_items"]).sum()
+            return int(torch.as_tensor(batch["num_items"]).sum())
         for name in (*label_names, "labels"):
             labels = batch.get(name)
             if isinstance(labels, torch.Tensor):
                 labels = labels[..., 1:] if shifts_labels and labels.dim() > 1 else labels
                 # a target of floats has no ignored entries: every number of it counts
-                return labels.numel() if labels.is_floating_point() else labels.ne(IGNORED_LABEL).sum()
+                return labels.numel() if labels.is_floating_point() else int(labels.ne(IGNORED_LABEL).sum())
+    num_rows = find_batch_size(batch)
     if num_rows is None:
         raise ValueError(
             f"loss_weighting='items' found nothing to count in a batch of type {type(batch).__name__}. Let "

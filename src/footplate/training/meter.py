@@ -113,6 +113,11 @@ class Meter(ExportableState):
         self._records.add(name, value, factor, 1.0 if is_first else 0.0)
         self._recorded_in[name] = update
 
+    def take_over(self, loss: torch.Tensor) -> None:
+        """Take the sum that a loop of the user's own kept, and leave it at zero."""
+        self.loss.copy_(loss.detach())
+        loss.zero_()
+
     def begin_update(self, may_undo: bool) -> None:
         """Note where an update starts, if it may have to be taken back."""
         if may_undo:

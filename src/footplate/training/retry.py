@@ -76,9 +76,11 @@ def find_executable_batch_size(
     if not auto_find_batch_size:
         return functools.partial(function, batch_size=starting_batch_size)
 
+    size = starting_batch_size  # what fitted once is where the next call begins
+
     @functools.wraps(function)
     def call_until_it_fits(*args: Any, **kwargs: Any) -> Any:
-        size = starting_batch_size
+        nonlocal size
         while size > 0:
             try:
                 return function(size, *args, **kwargs)

@@ -77,6 +77,14 @@ def loss_shifts_labels(model: nn.Module) -> bool:
     return losses.LOSS_MAPPING.get(getattr(bare, "loss_type", None)) is losses.ForCausalLMLoss
 
 
+def items_are_shifted(model: nn.Module, has_own_loss: bool) -> bool:
+    """Whether the first label of each row is no item of the loss that is really computed."""
+    declared = getattr(bare_model(model), "loss_shifts_labels", None)
+    if declared is not None or has_own_loss:
+        return bool(declared)
+    return loss_shifts_labels(model) or is_causal_lm(model)
+
+
 def is_causal_lm(model: nn.Module) -> bool:
     """Whether label smoothing must shift the labels itself."""
     auto = sys.modules.get("transformers.models.auto.modeling_auto")

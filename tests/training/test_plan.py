@@ -1,0 +1,132 @@
+"""The numbers of a plan are the original's, on real loaders of every shape."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+
+import pytest
+import transformers
+from torch.utils.data import DataLoader, IterableDataset
+
+import tiny
+from footplate.data.loaders import has_length, num_examples
+from footplate.training.plan import plan_training
+
+DURATIONS = [
+    {"num_train_epochs": 1},
+    {"num_train_epochs": 3},
+    {"num_train_epochs": 2.3},
+    {"num_train_epochs": 0.1},
+    {"max_steps": 1},
+    {"max_steps": 7},
+    {"max_steps": 100},
+]
+
+
+class Stream(IterableDataset):
+    def __init__(self, length=None):
+        self.length = length
+
+    def __iter__(self):
+        return iter(range(self.length or 20))
+
+
+class SizedStream(Stream):
+    def __repr__(self):
+        return f"SizedStream({self.length})"
+
+    def __len__(self):
+        return self.length
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("original")
+    return tiny.build_trainer(folder, tiny.Regression(), tiny.regression_data(4), library=transformers)
+
+
+def plan_of(loader, folder, **settings):
+    """footplate's plan, as the tuple that the original returns."""
+    args = tiny.arguments(folder, **settings)
+    num_batches = len(loader) if has_length(loader) else None
+    examples = num_examples(loader, args.train_batch_size) if num_batches else None
+    return plan_training(args, num_batches, examples, args.train_batch_size)
+
+
+def as_original(plan):
+    return (
+        plan.num_epochs,
+        plan.updates_per_epoch,
+        plan.num_examples,
+        plan.num_train_samples,
+        plan.total_batch_size,
+        plan.batches_per_epoch,
+        plan.max_steps,
+    )
+
+
+@pytest.mark.parametrize("accumulation", [1, 3, 8])
+@pytest.mark.parametrize("duration", DURATIONS, ids=str)
+@pytest.mark.parametrize("dataset", [range(8), range(40), range(53), SizedStream(53)], ids=repr)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_every_number_is_the_originals(original, tmp_path, dataset, duration, accumulation, drop_last):
+    settings = {**duration, "gradient_accumulation_steps": accumulation}
+    loader = DataLoader(dataset, batch_size=8, drop_last=drop_last)
+    their_args = tiny.arguments(tmp_path, transformers, **settings)
+    expected = original.set_initial_training_values(their_args, loader)
+    assert as_original(plan_of(loader, tmp_path, **settings)) == expected
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_a_stream_of_unknown_length_has_the_originals_numbers(original, tmp_path, accumulation):
+    settings = {"max_steps": 6, "gradient_accumulation_steps": accumulation}
+    loader = DataLoader(Stream(), batch_size=8)
+    expected = original.set_initial_training_values(
+        tiny.arguments(tmp_path, transformers, **settings), loader
+    )
+    plan = plan_of(loader, tmp_path, **settings)
+    assert as_original(plan) == expected
+    assert plan.num_epochs == sys.maxsize
+
+
+def test_what_cannot_be_counted_or_is_empty_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"max_steps=-1.*__len__"):
+        plan_of(DataLoader(Stream(), batch_size=8), tmp_path)
+    with pytest.raises(ValueError, match=r"no batch.*dataloader_drop_last"):
+        plan_of(DataLoader(range(3), batch_size=8, drop_last=True), tmp_path)
+
+
+@pytest.mark.parametrize(("num_batches", "accumulation"), itertools.product([1, 4, 7, 8], [1, 3, 4, 9]))
+def test_the_updates_of_an_epoch_use_every_batch_once(tmp_path, num_batches, accumulation):
+    args = tiny.arguments(tmp_path, gradient_accumulation_steps=accumulation)
+    plan = plan_training(args, num_batches, None, 8)
+    sizes = list(plan.update_sizes())
+    assert sum(sizes) == num_batches
+    assert len(sizes) == plan.updates_per_epoch
+    assert set(sizes[:-1]) <= {accumulation}
+    assert 1 <= sizes[-1] <= accumulation
+    for updates_done in range(plan.updates_per_epoch + 1):
+        assert list(plan.update_sizes(updates_done)) == sizes[updates_done:]
+    assert plan.epoch_at(2, num_batches) == 3.0
+
+
+def test_a_resumed_run_starts_in_its_epoch_after_the_updates_it_made(tmp_path):
+    args = tiny.arguments(tmp_path, gradient_accumulation_steps=2)
+    places = [
+        (plan.first_epoch, plan.first_update, plan.first_sample)
+        for plan in (plan_training(args, 5, None, 8, first_step=step) for step in range(5))
+    ]
+    assert places == [(0, 0, 0), (0, 1, 16), (0, 2, 32), (1, 0, 0), (1, 1, 16)]
+
+
+def test_a_loader_without_a_dataset_counts_full_batches(tmp_path):
+    plan = plan_training(tiny.arguments(tmp_path), 5, None, 8)
+    assert (plan.num_examples, plan.num_train_samples) == (40, 120)
+
+
+def test_a_plan_does_not_change(tmp_path):
+    plan = plan_training(tiny.arguments(tmp_path), 5, None, 8)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.max_steps = 3
