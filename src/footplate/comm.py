@@ -60,13 +60,13 @@ def _is_distributed() -> bool:
 def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
     """A new structure of the same types as `value`, with `function` applied to each leaf."""
     if isinstance(value, Mapping):
-        return _rebuild(value, {key: map_nested(function, item) for key, item in value.items()})
+        return rebuild(value, {key: map_nested(function, item) for key, item in value.items()})
     if isinstance(value, (tuple, list)):
-        return _rebuild(value, [map_nested(function, item) for item in value])
+        return rebuild(value, [map_nested(function, item) for item in value])
     return function(value)
 
 
-def _rebuild(like: Any, items: Any) -> Any:
+def rebuild(like: Any, items: Any) -> Any:
     """`items` in a container of the type of `like`."""
     kind = type(like)
     if kind is type(items):
@@ -160,11 +160,11 @@ def nested_join(batches: Sequence[Any], padding_index: int = -100) -> Any:
         return first
     _check_same_structure(batches)
     if isinstance(first, Mapping):
-        return _rebuild(
+        return rebuild(
             first, {key: nested_join([batch[key] for batch in batches], padding_index) for key in first}
         )
     if isinstance(first, (tuple, list)):
-        return _rebuild(first, [nested_join(column, padding_index) for column in zip(*batches, strict=True)])
+        return rebuild(first, [nested_join(column, padding_index) for column in zip(*batches, strict=True)])
     if isinstance(first, (torch.Tensor, np.ndarray)):
         return _join_rows(batches, padding_index)
     if first is None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from footplate.comm import find_batch_size
+from footplate.comm import find_batch_size, rebuild
 from footplate.training.loss import read_loss
 
 Item = TypeVar("Item")
@@ -143,7 +143,7 @@ def _rows(value: Any, rows: slice, num_rows: int) -> Any:
     ):
         return value[rows]
     if isinstance(value, (tuple, list)):
-        return type(value)(_rows(entry, rows, num_rows) for entry in value)
+        return rebuild(value, [_rows(entry, rows, num_rows) for entry in value])
     return value
 
 

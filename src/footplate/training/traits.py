@@ -7,11 +7,14 @@ import inspect
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from footplate.wrappers import bare_model
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def find_label_names(model: nn.Module) -> list[str]:
@@ -100,26 +103,52 @@ def has_no_head(model: nn.Module) -> bool:
     return auto is not None and type(model).__name__ in auto.MODEL_MAPPING_NAMES.values()
 
 
-@lru_cache(maxsize=256)
-def _declared_names(function: Callable[..., Any]) -> frozenset[str] | None:
+class Accepts(NamedTuple):
+    """What a callable takes: its parameters by name, None for any, and how many by position."""
+
+    names: frozenset[str] | None
+    num_positional: float
+
+
+def read_signature(method: Callable[..., Any]) -> Accepts:
+    """What `method` accepts as it is called: without the object it is bound to."""
+    if not isinstance(method, (FunctionType, MethodType)) and isinstance(type(method).__call__, FunctionType):
+        method = MethodType(type(method).__call__, method)  # an object: its class knows, and can be kept
+    function = getattr(method, "__func__", method)
+    if not isinstance(function, FunctionType):
+        return _read_function(function)
+    accepts = _read_kept_function(function)
+    is_bound = getattr(method, "__self__", None) is not None
+    return accepts._replace(num_positional=accepts.num_positional - is_bound)
+
+
+def _read_function(function: Callable[..., Any]) -> Accepts:
     parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters)
+    kinds = [parameter.kind for parameter in parameters]
+    takes_any_name = inspect.Parameter.VAR_KEYWORD in kinds
+    takes_any_number = inspect.Parameter.VAR_POSITIONAL in kinds
+    num_positional = sum(kind in _BY_POSITION for kind in kinds)
+    return Accepts(
+        None if takes_any_name else frozenset(parameter.name for parameter in parameters),
+        float("inf") if takes_any_number else num_positional,
+    )
+
+
+_read_kept_function = lru_cache(maxsize=256)(_read_function)
 
 
 def call_with_declared(method: Callable[..., Any], **values: Any) -> Any:
     """Call `method` with only those values its signature names, so that overrides of any age work."""
-    declared = _declared_names(getattr(method, "__func__", method))
-    if declared is not None:
-        values = {name: value for name, value in values.items() if name in declared}
+    names = read_signature(method).names
+    if names is not None:
+        values = {name: value for name, value in values.items() if name in names}
     return method(**values)
 
 
 def declares(method: Callable[..., Any], name: str) -> bool:
     """Whether a method takes a parameter of that name."""
-    declared = _declared_names(getattr(method, "__func__", method))
-    return declared is None or name in declared
+    names = read_signature(method).names
+    return names is None or name in names
 
 
 def declared_caller(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
@@ -127,16 +156,6 @@ def declared_caller(method: Callable[..., Any], names: tuple[str, ...]) -> Calla
     if all(declares(method, name) for name in names):
         return method
     return lambda **values: call_with_declared(method, **values)
-
-
-@lru_cache(maxsize=256)
-def _num_positional(function: Callable[..., Any]) -> float:
-    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return float("inf")
-    return sum(
-        kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
-    )
 
 
 def number_of_arguments(function: Callable[..., Any]) -> int:
@@ -154,15 +173,12 @@ def get_model_param_count(model: nn.Module, trainable_only: bool = False) -> int
 
 def takes_positional(method: Callable[..., Any], count: int) -> bool:
     """Whether a method can be called with `count` arguments by position."""
-    bound = 1 if hasattr(method, "__func__") and getattr(method, "__self__", None) is not None else 0
-    return _num_positional(getattr(method, "__func__", method)) - bound >= count
+    return read_signature(method).num_positional >= count
 
 
 def call_positional(method: Callable[..., Any], *values: Any) -> Any:
     """Call `method` with as many of the values as it takes."""
-    count = len(values)
-    while count and not takes_positional(method, count):
-        count -= 1
+    count = int(min(read_signature(method).num_positional, len(values)))
     return method(*values[:count])
 
 
