@@ -1,0 +1,200 @@
+"""One test per rule: what it refuses, what the message names, and what passes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import footplate
+import tiny
+from footplate.training import checks
+
+
+def build(trial=None):
+    return tiny.Regression()
+
+
+def metrics(prediction):
+    return {}
+
+
+def batch_metrics(prediction, compute_result=False):
+    return {}
+
+
+def frozen():
+    return tiny.Regression().requires_grad_(False)
+
+
+OPTIMIZER = torch.optim.SGD(tiny.Regression().parameters(), lr=0.1)
+
+REFUSED = {
+    "no model": (checks.check_model_source, (None, None), ValueError, ["neither", "model_init"]),
+    "two models": (checks.check_model_source, (tiny.Regression(), build), ValueError, ["both", "model_init"]),
+    "a dictionary as arguments": (
+        checks.check_is_arguments,
+        ({}, footplate.TrainingArguments),
+        TypeError,
+        ["builtins.dict", "footplate.TrainingArguments"],
+    ),
+    "a class as model": (checks.check_is_module, (tiny.Regression,), TypeError, ["torch.nn.Module", "type"]),
+    "a frozen model": (checks.check_is_trainable, (frozen(),), ValueError, ["Regression", "requires_grad"]),
+    "two optimizers": (
+        checks.check_optimizer_sources,
+        ((OPTIMIZER, None), (torch.optim.SGD, {}), None),
+        RuntimeError,
+        ["optimizers", "optimizer_cls_and_kwargs"],
+    ),
+    "an optimizer of another model": (
+        checks.check_optimizer_sources,
+        ((OPTIMIZER, None), None, build),
+        RuntimeError,
+        ["model_init", "create_optimizer"],
+    ),
+    "a schedule of another model": (
+        checks.check_optimizer_sources,
+        ((None, "schedule"), None, build),
+        RuntimeError,
+        ["model_init"],
+    ),
+    "a collator that is a list": (checks.check_collator, ([],), TypeError, ["data_collator", "list"]),
+    "no batch": (checks.check_some_batch, (0,), ValueError, ["train_dataset"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_by_name(case):
+    check, given, error, words = REFUSED[case]
+    with pytest.raises(error) as caught:
+        check(*given)
+    assert all(word in str(caught.value) for word in words)
+
+
+ALLOWED = {
+    "a model": (checks.check_model_source, (tiny.Regression(), None)),
+    "a model_init": (checks.check_model_source, (None, build)),
+    "a module": (checks.check_is_module, (nn.Linear(1, 1),)),
+    "one weight that learns": (checks.check_is_trainable, (nn.Sequential(frozen(), tiny.Regression()),)),
+    "an optimizer": (checks.check_optimizer_sources, ((OPTIMIZER, None), None, None)),
+    "an optimizer class with model_init": (
+        checks.check_optimizer_sources,
+        ((None, None), (torch.optim.SGD, {}), build),
+    ),
+    "a function as collator": (checks.check_collator, (list,)),
+    "an update": (checks.check_some_batch, (1,)),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED)
+def test_what_can_work_passes(case):
+    check, given = ALLOWED[case]
+    assert check(*given) is None
+
+
+def test_arguments_of_transformers_are_told_apart_by_their_module(tmp_path):
+    theirs = tiny.arguments(tmp_path, transformers)
+    with pytest.raises(TypeError, match=r"transformers\..*TrainingArguments"):
+        checks.check_is_arguments(theirs, footplate.TrainingArguments)
+    checks.check_is_arguments(tiny.arguments(tmp_path), footplate.TrainingArguments)
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "words"),
+    [
+        ({"eval_strategy": "epoch"}, None, ["eval_strategy='epoch'", "eval_dataset"]),
+        ({"eval_on_start": True}, None, ["eval_on_start=True", "eval_dataset"]),
+        ({}, [], ["`eval_dataset` is empty"]),
+        ({}, {"near": [1], "far": []}, ["eval_dataset['far'] is empty"]),
+    ],
+)
+def test_evaluation_without_data_is_refused(settings, data, words, tmp_path):
+    with pytest.raises(ValueError) as caught:
+        checks.check_eval_dataset(tiny.arguments(tmp_path, **settings), data)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("data", [[1], {"near": [1]}, iter([])], ids=["one", "several", "stream"])
+def test_evaluation_with_data_passes(data, tmp_path):
+    checks.check_eval_dataset(tiny.arguments(tmp_path, eval_strategy="epoch", eval_on_start=True), data)
+    checks.check_eval_dataset(tiny.arguments(tmp_path), None)
+
+
+def test_data_without_length_needs_a_number_of_updates(tmp_path):
+    stream = iter([1])
+    with pytest.raises(ValueError, match=r"list_iterator.*max_steps"):
+        checks.check_train_length(tiny.arguments(tmp_path), stream, has_length=False)
+    checks.check_train_length(tiny.arguments(tmp_path, max_steps=3), stream, has_length=False)
+    checks.check_train_length(tiny.arguments(tmp_path), [1], has_length=True)
+    checks.check_train_length(tiny.arguments(tmp_path), None, has_length=False)
+
+
+def test_metrics_by_batch_must_be_told_of_the_last_one(tmp_path):
+    args = tiny.arguments(tmp_path, batch_eval_metrics=True)
+    with pytest.raises(ValueError, match=r"compute_result.*batch_eval_metrics=False"):
+        checks.check_batch_metrics(args, metrics)
+    checks.check_batch_metrics(args, batch_metrics)
+    checks.check_batch_metrics(args, None)
+    checks.check_batch_metrics(tiny.arguments(tmp_path), metrics)
+
+
+def test_metrics_of_training_batches_need_a_function(tmp_path):
+    args = tiny.arguments(tmp_path, train_metrics=4)
+    with pytest.raises(ValueError, match=r"train_metrics=4.*compute_metrics"):
+        checks.check_train_metrics(args, None)
+    checks.check_train_metrics(args, metrics)
+    checks.check_train_metrics(tiny.arguments(tmp_path), None)
+
+
+def test_speeds_are_measured_for_every_set():
+    assert checks.keys_without_metrics([""]) == {"runtime", "samples_per_second", "steps_per_second"}
+    assert {"near_runtime", "far_runtime"} <= checks.keys_without_metrics(["near", "far"])
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("f1", {"f1"}), ("eval_f1", {"f1"}), ("eval_near_f1", {"near_f1"}), ("any", {checks.ANY_KEY})],
+)
+def test_a_best_metric_that_evaluation_gives_passes(name, found):
+    checks.check_best_metric(name, found, ["labels"])
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "words"),
+    [
+        ("f2", {"f1", "loss"}, ["'f2'", "['f1', 'loss']", "compute_metrics"]),
+        ("eval_loss", {"runtime"}, ["'eval_loss'", "without labels", "['labels']", "label_names"]),
+    ],
+)
+def test_a_best_metric_that_evaluation_does_not_give_is_refused(name, found, words):
+    with pytest.raises(ValueError) as caught:
+        checks.check_best_metric(name, found, ["labels"])
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"push_to_hub": True}, "push_to_hub"),
+        ({"report_to": ["tensorboard"]}, "report_to"),
+        ({"deepspeed": {}}, "deepspeed"),
+        ({"enable_jit_checkpoint": True}, "enable_jit_checkpoint"),
+        ({"debug": "underflow_overflow"}, "debug"),
+    ],
+)
+def test_what_this_version_does_not_do_is_refused_by_name(settings, word, tmp_path):
+    with pytest.raises(NotImplementedError, match=rf"{word}=.*not in this version.*Leave {word} unset"):
+        checks.check_not_yet_supported(tiny.arguments(tmp_path, **settings))
+
+
+def test_ordinary_arguments_ask_for_nothing_that_is_missing(tmp_path):
+    checks.check_not_yet_supported(tiny.arguments(tmp_path))
+
+
+def test_every_rule_of_the_file_is_tested_here():
+    rules = [name for name, value in vars(checks).items() if inspect.isfunction(value)]
+    source = inspect.getsource(inspect.getmodule(test_every_rule_of_the_file_is_tested_here))
+    assert [name for name in rules if f"checks.{name}" not in source] == []
