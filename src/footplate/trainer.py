@@ -925,6 +925,8 @@ class Trainer(TrainerApi):
 
     def _accepts_update(self, grad_norm: torch.Tensor) -> bool:
         """Whether the gradients may change the weights; syncs only if `on_nonfinite` wants it to."""
+        if self._strategy.is_scaled:  # overflow is its ordinary business, and it must see every step
+            return True
         self._meter.watch(grad_norm)
         policy, update = self.args.on_nonfinite, self.state.global_step + 1
         if policy == "warn" or accepts_update(policy, grad_norm, self._meter.update_loss, update):

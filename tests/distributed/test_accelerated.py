@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from accelerate import Accelerator
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -14,14 +15,9 @@ from footplate.distributed.accelerated import AcceleratedStrategy
 from footplate.distributed.accelerator import build_accelerator
 
 
-@pytest.fixture(scope="module")
-def accelerator(tmp_path_factory):
-    return build_accelerator(tiny.arguments(tmp_path_factory.mktemp("bf16"), bf16=True))
-
-
 @pytest.fixture
-def strategy(accelerator):
-    return AcceleratedStrategy(accelerator)
+def strategy(tmp_path):
+    return AcceleratedStrategy(build_accelerator(tiny.arguments(tmp_path, bf16=True)))
 
 
 class Spy(nn.Module):
@@ -94,16 +90,61 @@ def test_backward_takes_options(strategy):
     assert weight.grad.tolist() == [2.0, 2.0]
 
 
-def test_an_optimizer_that_steps_in_backward_is_told_its_rate(accelerator):
-    received = []
+class RemembersRates:
+    """Stands in for an accelerator whose optimizer (LOMO) steps in backward, and which needs a GPU."""
 
-    class StepsInBackward(torch.optim.SGD):
-        def optimized_backward(self, loss, learning_rate):
-            received.append(learning_rate)
-            loss.backward()
+    mixed_precision = "no"
 
+    def __init__(self):
+        self.rates = []
+
+    def prepare_optimizer(self, optimizer):
+        return ("prepared", optimizer)
+
+    def backward(self, loss, learning_rate):
+        self.rates.append(learning_rate)
+
+
+def test_an_optimizer_that_steps_in_backward_is_prepared_and_told_its_rate():
+    accelerator = RemembersRates()
     strategy = AcceleratedStrategy(accelerator, steps_in_backward=True)
-    weight = nn.Parameter(torch.ones(2))
-    optimizer = strategy.prepare_optimizer(StepsInBackward([weight], lr=0.5))
-    assert isinstance(optimizer.optimizer, StepsInBackward)
-    assert received == []
+    assert strategy.prepare_optimizer("optimizer") == ("prepared", "optimizer")
+    strategy.backward(torch.ones(()), learning_rate=0.5)
+    assert accelerator.rates == [0.5]
+
+
+class HalfPrecision(Accelerator):
+    """A real accelerator with a real scaler, which Accelerate itself allows on a GPU only."""
+
+    mixed_precision = "fp16"
+
+    def __init__(self):
+        super().__init__(cpu=True)
+        self.scaler, self.native_amp = torch.amp.GradScaler("cpu", init_scale=1024.0), True
+
+
+@pytest.fixture
+def scaled():
+    weight = nn.Parameter(torch.tensor([3.0, 4.0]))
+    strategy = AcceleratedStrategy(HalfPrecision())
+    return strategy, weight, strategy.prepare_optimizer(torch.optim.SGD([weight], lr=1.0))
+
+
+def test_a_scaler_scales_backward_and_is_taken_out_before_clipping(scaled):
+    strategy, weight, optimizer = scaled
+    strategy.backward((weight**2).sum() / 2)
+    assert weight.grad.tolist() == [3.0 * 1024, 4.0 * 1024]
+    assert strategy.clip_grad_norm([weight], 1.0).item() == 5.0
+    assert weight.grad.norm().item() == pytest.approx(1.0, abs=1e-5)
+    optimizer.step()
+    assert not strategy.step_was_skipped
+    assert weight.tolist() == pytest.approx([2.4, 3.2], abs=1e-5)
+
+
+def test_an_overflow_leaves_the_weights_alone_and_is_told(scaled):
+    strategy, weight, optimizer = scaled
+    strategy.backward((weight * torch.tensor([1e38, 1.0])).sum())
+    assert not strategy.clip_grad_norm([weight], 1.0).isfinite()
+    optimizer.step()
+    assert strategy.step_was_skipped
+    assert weight.tolist() == [3.0, 4.0]

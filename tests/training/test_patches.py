@@ -22,7 +22,9 @@ IDS = torch.arange(12).reshape(2, 6)
 def adapted():
     from peft import LoraConfig, get_peft_model
 
-    return get_peft_model(tiny.gpt(), LoraConfig(task_type="CAUSAL_LM", target_modules=["c_attn"]))
+    return get_peft_model(
+        tiny.gpt(), LoraConfig(task_type="CAUSAL_LM", target_modules=["c_attn"], fan_in_fan_out=True)
+    )
 
 
 def embed(model, seed=3):

@@ -99,7 +99,11 @@ def test_generators_are_preserved_through_an_error():
     seeding.set_seed(9)
     expected = draw()
     seeding.set_seed(9)
-    with pytest.raises(KeyError), seeding.preserved_generators():
-        draw()
-        raise KeyError
+
+    def fail():
+        with seeding.preserved_generators():
+            raise KeyError(draw())
+
+    with pytest.raises(KeyError):
+        fail()
     assert draw() == expected

@@ -89,7 +89,9 @@ MODELS = {
     "causal with a shifting loss": llama,
     "translation": translator,
     "series": forecaster,
-    "causal with an adapter": with_adapter(tiny.gpt, task_type="CAUSAL_LM", target_modules=["c_attn"]),
+    "causal with an adapter": with_adapter(
+        tiny.gpt, task_type="CAUSAL_LM", target_modules=["c_attn"], fan_in_fan_out=True
+    ),
     "spans with an adapter": with_adapter(
         of_bert("BertForQuestionAnswering"), task_type="QUESTION_ANS", target_modules=["query"]
     ),

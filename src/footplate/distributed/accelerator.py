@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 def build_accelerator(args: TrainingArguments) -> Any:
     """An `accelerate.Accelerator`; footplate accumulates by itself, so it is told of single steps."""
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
     from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
 
     config = args.accelerator_config
@@ -22,6 +23,9 @@ def build_accelerator(args: TrainingArguments) -> Any:
         non_blocking=config.non_blocking,
         data_seed=args.data_seed,
     )
+    kept = AcceleratorState._shared_state  # one per process: a second Trainer may want another precision
+    if kept and kept.get("_mixed_precision") != args.mixed_precision:
+        AcceleratorState._reset_state()
     return Accelerator(
         cpu=args.device.type == "cpu",
         mixed_precision=args.mixed_precision,

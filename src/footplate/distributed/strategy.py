@@ -20,7 +20,8 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 class Strategy:
     """One process in full precision. Subclasses change what their hardware or precision asks for."""
 
-    step_was_skipped = False  # set where a loss scaler refused the last update
+    is_scaled = False  # a loss scaler watches for overflow and refuses such updates by itself
+    step_was_skipped = False  # set where it refused the last one
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """The model as forward and backward shall use it; its weights stay those of `model`."""
