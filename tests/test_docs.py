@@ -38,7 +38,8 @@ def test_links_between_documents_lead_somewhere(document):
 def test_the_file_tree_of_the_readme_is_there():
     tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## The files")[1]
     named = set(re.findall(r"\b([a-z_]+\.py)\b", tree))
-    existing = {path.name for path in (ROOT / "src").rglob("*.py")} | {path.name for path in (ROOT / "tests").glob("*.py")}
-    assert named - existing == set()
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").glob("*.py")]
+    assert named - {path.name for path in sources} == set()
     folders = set(re.findall(r"^  ([a-z]+)/", tree, flags=re.MULTILINE))
-    assert folders == {path.name for path in (ROOT / "src" / "footplate").iterdir() if path.is_dir()} - {"__pycache__"}
+    packages = {path.parent.name for path in (ROOT / "src" / "footplate").glob("*/__init__.py")}
+    assert folders == packages
