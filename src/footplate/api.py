@@ -28,7 +28,7 @@ from footplate.state import (
     restore_states,
 )
 from footplate.training.meter import Meter
-from footplate.training.plan import plan_training
+from footplate.training.plan import Position, plan_training
 from footplate.training.traits import get_model_param_count
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class TrainerApi:
     optimizer: Any
     lr_scheduler: Any
     _meter: Meter
+    _position: Position
 
     # What subclasses of earlier years ask for: engines that are not in use here.
     use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
@@ -203,7 +204,7 @@ class TrainerApi:
 
     def _stateful(self) -> list[ExportableState]:
         """Whatever has a state that belongs into a checkpoint."""
-        candidates = [*self.callback_handler.callbacks, self.control, self._meter]
+        candidates = [*self.callback_handler.callbacks, self.control, self._meter, self._position]
         return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
 
     def _store_callback_state(self) -> None:

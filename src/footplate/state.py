@@ -109,10 +109,14 @@ class TrainerState:
 
     def save_to_json(self, json_path: str | os.PathLike[str]) -> None:
         """Write this state to `json_path`."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
         # the text is whole before the file is opened: a value JSON cannot hold leaves the old file alone
-        text = json.dumps(values, indent=2, sort_keys=True, default=_to_plain) + "\n"
+        text = self.to_json_text()
         Path(json_path).write_text(text, encoding="utf-8")
+
+    def to_json_text(self) -> str:
+        """This state as the text of `trainer_state.json`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(values, indent=2, sort_keys=True, default=_to_plain) + "\n"
 
     @classmethod
     def load_from_json(cls, json_path: str | os.PathLike[str]) -> TrainerState:

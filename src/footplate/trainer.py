@@ -19,10 +19,15 @@ from torch import nn
 from footplate import comm
 from footplate.api import TrainerApi
 from footplate.arguments import TrainingArguments
+from footplate.arguments.durations import parse_duration
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import arguments as argument_files
+from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint import rotation, weights
+from footplate.checkpoint.publish import Contents, check_intact, publish_checkpoint
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.checkpoint.snapshot import HostCopy, num_bytes
+from footplate.checkpoint.writer import BackgroundWriter
 from footplate.data import columns, loaders, samplers
 from footplate.data.collators import DataCollatorWithPadding, default_data_collator
 from footplate.distributed.accelerator import build_accelerator
@@ -36,11 +41,13 @@ from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, 
 from footplate.state import TRAINER_STATE_NAME, TrainerControl, TrainerState, export_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
+from footplate.training.clock import Clock
 from footplate.training.meter import Meter, Records
-from footplate.training.plan import TrainingPlan, plan_training
+from footplate.training.plan import Position, TrainingPlan, plan_training
 from footplate.training.retry import MicroBatches
 from footplate.training.seed import preserved_generators, seed_run
-from footplate.training.watch import StepData, TrainWindow, accepts_update
+from footplate.training.signals import StopRequested, StopSignals
+from footplate.training.watch import StepData, TrainWindow, UpdateStart, accepts_update
 from footplate.wrappers import forward_parameters
 
 logger = logging.getLogger(__name__)
@@ -241,6 +248,14 @@ class Trainer(TrainerApi):
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
         self._initial_num_input_tokens_seen = 0
         self._grad_norm: torch.Tensor | None = None
+        self._learning_rate: float | None = None
+        self._position = Position()
+        self._signals = StopSignals()
+        self._clock = Clock()
+        self._writer = BackgroundWriter()
+        self._host_copy = HostCopy()
+        self._wanted_step: int | None = None  # of the last checkpoint that was asked for, and that was sealed
+        self._saved_step: int | None = None
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
         self._parameters: list[nn.Parameter] = []
@@ -454,7 +469,8 @@ class Trainer(TrainerApi):
         """Train, from the start or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: A checkpoint's folder, or True for the last one in `args.output_dir`.
+            resume_from_checkpoint: A checkpoint's folder; True for the newest intact one in
+                `args.output_dir`; "auto" for that if there is one, else the start.
             trial: The trial of a hyperparameter search.
             ignore_keys_for_eval: Keys of the model's outputs to leave out of evaluation.
         """
@@ -465,7 +481,10 @@ class Trainer(TrainerApi):
         self.is_in_train = True
         try:
             self._prepare_model_for_run(trial, checkpoint)
-            with patches.embedding_noise(self.model, self.neftune_noise_alpha):
+            with (
+                StopSignals() as self._signals,
+                patches.embedding_noise(self.model, self.neftune_noise_alpha),
+            ):
                 result: TrainOutput = traits.call_with_declared(
                     self._inner_training_loop,
                     batch_size=self._train_batch_size,
@@ -477,6 +496,9 @@ class Trainer(TrainerApi):
         finally:
             self.is_in_train = False
             self._step_data.release()
+            self._writer.join()
+        if self._signals.received:
+            self._signals.leave()
         return result
 
     def _inner_training_loop(
@@ -495,16 +517,18 @@ class Trainer(TrainerApi):
         logger.info("Training %s: %s", type(self.model).__name__, plan)
 
         self._event("on_train_begin")
-        if self.args.eval_on_start:
-            self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
-        if plan.first_step < plan.max_steps:
-            for epoch in range(plan.first_epoch, plan.num_epochs):
-                self._event("on_epoch_begin")
-                self._run_epoch(
-                    model, loader, epoch, plan, trial, ignore_keys_for_eval, resume_from_checkpoint
-                )
-                if self.control.should_training_stop:
-                    break
+        try:
+            if self.args.eval_on_start and plan.first_step == 0:
+                self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            self._take_up(model, plan, trial, ignore_keys_for_eval, resume_from_checkpoint)
+            if plan.first_step < plan.max_steps:
+                for epoch in range(plan.first_epoch, plan.num_epochs):
+                    self._event("on_epoch_begin")
+                    self._run_epoch(model, loader, epoch, plan, trial, ignore_keys_for_eval)
+                    if self.control.should_training_stop:
+                        break
+        except StopRequested:
+            self._save_checkpoint(model, trial)
         return self._finish_training(plan, trial)
 
     def _run_epoch(
@@ -515,28 +539,11 @@ class Trainer(TrainerApi):
         plan: TrainingPlan,
         trial: Any,
         ignore_keys: list[str] | None,
-        checkpoint: str | None,
     ) -> None:
         """One pass over the loader. Each turn is one update: accumulate, clip, step, report."""
-        updates_done = plan.first_update if epoch == plan.first_epoch else 0
-        batches_done = updates_done * plan.accumulation
-        epoch_iterator = self._start_epoch(loader, epoch, plan, checkpoint)
-        grad_norm = learning_rate = None
-        obey = traits.declared_caller(self._maybe_log_save_evaluate, _OBEY_NAMES)
-
-        def report() -> None:
-            obey(
-                tr_loss=self._meter.loss,
-                grad_norm=grad_norm,
-                model=model,
-                trial=trial,
-                epoch=epoch,
-                ignore_keys_for_eval=ignore_keys,
-                start_time=plan.start_time,
-                learning_rate=learning_rate,
-            )
-
-        for size in plan.update_sizes(updates_done):
+        batches_done = plan.first_batch if epoch == plan.first_epoch else 0
+        epoch_iterator = self._start_epoch(loader, epoch, plan)
+        for size in plan.update_sizes(batches_done):
             micro_batches, num_items = traits.call_positional(
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
@@ -548,43 +555,76 @@ class Trainer(TrainerApi):
             self._event("on_step_begin")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
-            grad_norm = self._grad_norm = self._clip_grad_norm(model)
+            self._grad_norm = self._clip_grad_norm(model)
             self._event("on_pre_optimizer_step")
-            accepted = self._accepts_update(grad_norm)
+            accepted = self._accepts_update(self._grad_norm)
             if accepted:
                 self.optimizer.step()
             self._event("on_optimizer_step")
-            learning_rate = self._note_rates()  # as this update used them, before the schedule moves on
+            self._learning_rate = self._note_rates()  # as this update used them, before the schedule moves on
             if accepted:
                 self._advance_schedule()
             self._zero_grad()
 
             batches_done += len(micro_batches)
+            self._position.advance(sum(comm.find_batch_size(batch) or 0 for batch in micro_batches))
             self.state.global_step += 1
             self.state.epoch = plan.epoch_at(epoch, batches_done)
             self._event("on_step_end")
             self._step_data.release()
-            report()
+            self._mind_clock()
+            self._report(model, trial, epoch, ignore_keys, plan)
+            if self._signals.received:
+                raise StopRequested
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
 
+        self._position.is_epoch_over = True
         self._event("on_epoch_end")
-        report()
+        self._report(model, trial, epoch, ignore_keys, plan)
+
+    def _report(
+        self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None, plan: TrainingPlan
+    ) -> None:
+        """Let the last joint of an update do what the callbacks asked for."""
+        self._writer.poll()  # a failed write is said at the next update
+        traits.call_with_declared(
+            self._maybe_log_save_evaluate,
+            tr_loss=self._meter.loss,
+            grad_norm=self._grad_norm,
+            model=model,
+            trial=trial,
+            epoch=epoch,
+            ignore_keys_for_eval=ignore_keys,
+            start_time=plan.start_time,
+            learning_rate=self._learning_rate,
+        )
 
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
-        self._meter.begin_update(may_undo=self._may_undo)
-        window = self._train_window.contents() if self._may_undo else []
+        may_undo = self._micro_batches.enabled or self.args.on_nonfinite != "warn" or len(loaded) > 1
+        before = UpdateStart(self._train_window.contents(), rng_files.capture_rng()) if may_undo else None
+        self._meter.begin_update(may_undo)
         while True:
             micro_batches = self._micro_batches.cut(loaded)
             try:
                 return self._accumulate_once(model, micro_batches, num_items)
+            except StopRequested:
+                self._undo_update(before)
+                raise
             except (RuntimeError, MemoryError) as error:
-                if not self._micro_batches.shrink(error, micro_batches, self._parameters):
+                if not self._micro_batches.shrink(error, micro_batches):
                     raise
-                self._meter.undo_update()
-                self._train_window.replace(window)
+                self._undo_update(before)
                 self.state.train_batch_size = self._micro_batches.max_rows
+
+    def _undo_update(self, before: UpdateStart | None) -> None:
+        """Be where the update began: no gradients, the same random numbers to come, the same sums."""
+        assert before is not None
+        self._zero_grad()
+        rng_files.restore_rng(before.rng)
+        self._meter.undo_update()
+        self._train_window.replace(before.window)
 
     def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
         self.current_gradient_accumulation_steps = len(micro_batches)
@@ -600,6 +640,8 @@ class Trainer(TrainerApi):
             self._count_work(inputs)
             if not is_last:
                 self._event("on_substep_end")
+                if self._signals.received:
+                    raise StopRequested
                 if self.control.should_epoch_stop or self.control.should_training_stop:
                     return False
         return True
@@ -745,21 +787,18 @@ class Trainer(TrainerApi):
     def _weighs_items(self) -> bool:
         return self.args.loss_weighting == "items"
 
-    @property
-    def _may_undo(self) -> bool:
-        return self._micro_batches.enabled or self.args.on_nonfinite != "warn"
-
     def _find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | None:
-        """The folder to resume from, if any."""
+        """The folder to resume from, if any; one that is not intact is refused."""
         if not resume_from_checkpoint:
             return None
-        if resume_from_checkpoint is not True:
+        if resume_from_checkpoint not in (True, "auto"):
+            check_intact(str(resume_from_checkpoint))
             return str(resume_from_checkpoint)
         found = rotation.find_last_checkpoint(self.args.output_dir)
-        if found is None:
+        if found is None and resume_from_checkpoint is True:
             raise ValueError(
                 f"resume_from_checkpoint=True, and there is no checkpoint in {self.args.output_dir!r}. Check "
-                "output_dir, or start without resume_from_checkpoint."
+                "output_dir, or use resume_from_checkpoint='auto' to start where there is none."
             )
         return found
 
@@ -782,13 +821,19 @@ class Trainer(TrainerApi):
         file = Path(checkpoint, TRAINER_STATE_NAME) if checkpoint is not None else None
         saved = TrainerState.load_from_json(str(file)) if file is not None and file.is_file() else None
         num_batches = len(loader) if loaders.has_length(loader) else None
+        stored = (saved.stateful_callbacks or {}).pop("Position", None) if saved is not None else None
+        position = Position.from_stored(stored)
+        if position is not None:
+            position = Position(position.epoch) if self.args.ignore_data_skip else position.after_epoch()
         plan = plan_training(
             self.args,
             num_batches,
             self.num_examples(loader) if num_batches else None,
             self._train_batch_size,
             first_step=saved.global_step if saved is not None else 0,
+            position=position,
         )
+        self._position = position or Position(plan.first_epoch, 0, plan.first_sample)
         self.state = saved if saved is not None else self._new_state()
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
@@ -816,6 +861,10 @@ class Trainer(TrainerApi):
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self._zero_grad()
         self._enter_train_mode(model)
+        self._grad_norm = self._learning_rate = None
+        self._wanted_step = self._saved_step = None
+        limits = (self.args.max_time, self.args.save_every)
+        self._clock = Clock(*(None if limit is None else parse_duration(limit) for limit in limits))
         handler = self.callback_handler
         handler.model, handler.optimizer, handler.lr_scheduler = self.model, self.optimizer, self.lr_scheduler
         handler.train_dataloader = loader
@@ -838,20 +887,43 @@ class Trainer(TrainerApi):
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
 
-    def _start_epoch(
-        self, loader: Any, epoch: int, plan: TrainingPlan, checkpoint: str | None
-    ) -> Iterator[Any]:
+    def _take_up(
+        self,
+        model: nn.Module,
+        plan: TrainingPlan,
+        trial: Any,
+        ignore_keys: list[str] | None,
+        checkpoint: str | None,
+    ) -> None:
+        """Bring a resumed run to the very point it was left at, and finish what was cut short there."""
+        if checkpoint is None:
+            return
+        self._load_rng_state(checkpoint)
+        for flag in self._position.pending:
+            setattr(self.control, flag, True)
+        self._position.pending = []
+        self._report(model, trial, plan.first_epoch, ignore_keys, plan)
+        self._resumed_rng = rng_files.capture_rng()
+
+    def _start_epoch(self, loader: Any, epoch: int, plan: TrainingPlan) -> Iterator[Any]:
         """The batches of an epoch, from where a resumed run left it."""
+        self._position.begin(epoch)
         if hasattr(loader, "set_epoch"):
             loader.set_epoch(epoch)
-        if checkpoint is None or epoch != plan.first_epoch:
+        if epoch != plan.first_epoch or plan.first_sample == 0:
             return iter(loader)
-        if plan.first_update == 0 or self.args.ignore_data_skip:
-            self._load_rng_state(checkpoint)
-            return iter(loader)
-        iterator = loaders.start_at(loader, plan.first_sample, plan.first_update * plan.accumulation)
-        self._load_rng_state(checkpoint)  # after iter(): that drew from the generators in the first run too
+        iterator = loaders.start_at(loader, plan.first_sample, plan.first_batch)
+        rng_files.restore_rng(self._resumed_rng)  # iter() draws from it, and did so before the interruption
         return iterator
+
+    def _mind_clock(self) -> None:
+        """Ask for a save, or for the end, where its time has come."""
+        if self._clock.is_idle:
+            return
+        self.control.should_save |= self._clock.should_save()
+        if self._clock.should_stop():
+            logger.warning("max_time=%s is over: saving and stopping.", self.args.max_time)
+            self.control.should_save = self.control.should_training_stop = True
 
     def _describe_weighting(self, batch: Any, plan: TrainingPlan) -> None:
         """Say it where the default makes a result depend on how batches are cut."""
@@ -973,6 +1045,12 @@ class Trainer(TrainerApi):
         metrics["total_flos"], metrics["train_loss"] = self.state.total_flos, train_loss
         self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
         traits.call_with_declared(self.log, logs=metrics)
+        error = self._writer.join()
+        if self._saved_step != self._wanted_step:
+            raise RuntimeError(
+                f"The last checkpoint, of step {self._wanted_step}, was not saved: {error or 'see the log'}. "
+                f"The newest one is of step {self._saved_step}."
+            ) from error
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             self._load_best_model()
         self._event("on_train_end")
@@ -1091,6 +1169,8 @@ class Trainer(TrainerApi):
                 logits = self._preprocess(logits, labels)
                 self._collect(collector, inputs, loss, *((logits, labels) if keeps_batches else (None, None)))
                 self._event("on_prediction_step")
+                if self._signals.received and self.is_in_train:
+                    raise StopRequested
                 if args.batch_eval_metrics and logits is not None and labels is not None:
                     metrics = self._compute_batch_metrics(inputs, loss, logits, labels, is_last)
             metrics.update(self._compute_metrics(collector))
@@ -1155,7 +1235,14 @@ class Trainer(TrainerApi):
     ) -> dict[str, float]:
         """Evaluation during training; a schedule that follows a metric moves on it."""
         self._is_for_loop = not skip_scheduler
-        metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        before = rng_files.capture_rng()
+        try:
+            metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        except StopRequested:  # a resumed run makes this evaluation from its beginning
+            rng_files.restore_rng(before)
+            undone = ("should_evaluate", "should_save")
+            self._position.pending = [flag for flag in undone if getattr(self.control, flag)]
+            raise
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
             self.lr_scheduler.step(
@@ -1312,22 +1399,63 @@ class Trainer(TrainerApi):
     def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
         """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
         run_dir = self._get_output_dir(trial)
-        folder = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        self.store_flos()
-        self.state.num_input_tokens_seen += self._meter.drain_tokens()
+        step = self.state.global_step
+        folder = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
         if metrics is not None:
             self._determine_best_metric(metrics, trial)
-        traits.call_with_declared(self.save_model, output_dir=folder, _internal_call=True)
-        if self.state.best_global_step is not None:
-            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
-            self.state.best_model_checkpoint = best if os.path.isdir(best) else None
-        if self.args.should_save:
-            if not self.args.save_only_model:
-                self._save_optimizer_and_scheduler(folder)
-                self._save_rng_state(folder)
-            self._store_callback_state()
-            self.state.save_to_json(os.path.join(folder, TRAINER_STATE_NAME))
+        self._clock.note_save()
+        if not self.args.should_save:
+            return
+        self._writer.join()
+        contents = self._capture_contents(run_dir)
+        save_model = self._capture_model(contents)
+
+        def write() -> None:
+            publish_checkpoint(folder, save_model, contents)
+            self._saved_step = step
             self._rotate_checkpoints(output_dir=run_dir)
+
+        self._wanted_step = step
+        self._writer.write_in_place = not self._writes_apart()
+        self._writer.submit(write, f"Writing {folder}")
+
+    def _writes_apart(self) -> bool:
+        """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
+        joints = ("save_model", "_save", "_save_checkpoint")
+        is_own = any(getattr(type(self), name) is not getattr(Trainer, name) for name in joints)
+        return self.args.save_in_background and not is_own and not self.callback_handler.listens("on_save")
+
+    def _capture_contents(self, run_dir: str) -> Contents:
+        """The state of the run as it is now, apart from the model."""
+        self.store_flos()
+        self.state.num_input_tokens_seen += self._meter.drain_tokens()
+        best_step = self.state.best_global_step
+        if best_step is not None:
+            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{best_step}")
+            is_there = best_step == self.state.global_step or os.path.isdir(best)
+            self.state.best_model_checkpoint = best if is_there else None
+        self._store_callback_state()
+        contents = Contents(self.state.to_json_text())
+        if not self.args.save_only_model:
+            contents.optimizer, contents.schedule = (
+                self.optimizer.state_dict(),
+                self.lr_scheduler.state_dict(),
+            )
+            contents.rng = rng_files.capture_rng()
+        return contents
+
+    def _capture_model(self, contents: Contents) -> Callable[[str], None]:
+        """What writes the model into a folder: as it is now, if others go on changing it meanwhile."""
+        model_state = self.model.state_dict()
+        contents.num_bytes = num_bytes([model_state, contents.optimizer])
+        if not self._writes_apart():
+            return lambda folder: traits.call_with_declared(
+                self.save_model, output_dir=folder, _internal_call=True
+            )
+        copied: dict[str, Any] = self._host_copy.take({"model": model_state, "optimizer": contents.optimizer})
+        contents.optimizer = copied["optimizer"]
+        model_copy: dict[str, Any] = copied["model"]
+        return lambda folder: self._save(folder, model_copy)
 
     # ---- log ----
 

@@ -78,6 +78,10 @@ REFUSED = [
     ({"param_groups": ["head"]}, "param_groups holds 'head'"),
     ({"train_sampling_strategy": "weighted"}, "draws by sample_weights"),
     ({"train_sampling_strategy": "weighted", "sample_weights": [1.0, -1.0]}, "negative or not finite"),
+    ({"save_every": "soon"}, "save_every='soon' is not a length of time.* '30min'"),
+    ({"save_every": 0}, "save_every=0 "),
+    ({"max_time": "7h90"}, "max_time='7h90'"),
+    ({"max_time": True}, "max_time=True"),
     ({"lr_scheduler_kwargs": "{oops"}, "lr_scheduler_kwargs='{oops' is not valid JSON"),
     ({"accelerator_config": {"split_batch": True}}, "Did you mean 'split_batches'"),
     ({"accelerator_config": dict}, "is a class"),
@@ -105,6 +109,8 @@ ACCEPTED = [
     {"eval_strategy": "epoch", "save_strategy": "steps", "load_best_model_at_end": True},
     {"eval_strategy": "epoch", "save_strategy": "no", "load_best_model_at_end": True},
     {**EVAL, "save_strategy": "best"},
+    {"save_every": "30min", "max_time": "7h50m", "save_in_background": False},
+    {"save_every": 90, "max_time": 0.5},
 ]
 
 

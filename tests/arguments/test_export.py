@@ -26,6 +26,9 @@ OWN = {
     "keep_columns",
     "param_groups",
     "sample_weights",
+    "save_every",
+    "max_time",
+    "save_in_background",
 }
 
 

@@ -21,6 +21,9 @@ OWN_FIELDS = [
     "keep_columns",
     "param_groups",
     "sample_weights",
+    "save_every",
+    "max_time",
+    "save_in_background",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)
 

@@ -10,6 +10,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from footplate.arguments.derived import LEVELS, has_bf16, has_tf32
+from footplate.arguments.durations import parse_duration
 from footplate.arguments.suggest import did_you_mean
 from footplate.outputs import IntervalStrategy, SaveStrategy, SchedulerType
 
@@ -56,7 +57,7 @@ def check_number(
         return
     kind = "a whole number" if whole else "a number"
     if high < math.inf:
-        kind += f" from {low:g} to {high:g}"
+        kind += f" from {_plain(low)} to {_plain(high)}"
     elif low > -math.inf:
         kind += f" of {low:g} or more"
     raise ValueError(f"{name}={value!r} is not possible. Set {name} to {kind}{', or None' if none else ''}.")
@@ -236,6 +237,14 @@ def check_sample_weights(args: TrainingArguments) -> None:
         warn_once("sample_weights has no effect: it goes with train_sampling_strategy='weighted'.")
 
 
+def check_times(args: TrainingArguments) -> None:
+    """Lengths of time can be read as such."""
+    for name in ("save_every", "max_time"):
+        value = getattr(args, name)
+        if value is not None:
+            parse_duration(value, name)
+
+
 @cache
 def warn_once(message: str) -> None:
     """Log a warning, the first time only."""
@@ -258,4 +267,10 @@ CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_workers,
     check_param_groups,
     check_sample_weights,
+    check_times,
 )
+
+
+def _plain(number: float) -> str:
+    """A bound without an exponent where it is whole."""
+    return str(int(number)) if number == int(number) else f"{number:g}"

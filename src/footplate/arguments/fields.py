@@ -21,6 +21,7 @@ from footplate.arguments.checks import (
     WEIGHTINGS,
     check_all,
 )
+from footplate.arguments.durations import parse_duration
 from footplate.arguments.old_names import OldNamesAccepted
 from footplate.arguments.settle import settle
 from footplate.outputs import (
@@ -112,7 +113,7 @@ class TrainingArguments(OldNamesAccepted):
     logging_steps: float = opt(500, "Updates between two logs; below 1, a share of all updates.")
     logging_first_step: bool = opt(False, "Log the first update too.")
     log_on_each_node: bool = opt(True, "Log once per machine, not once in all.")
-    logging_nan_inf_filter: bool = opt(True, "Leave non-finite losses out of the logged mean.")
+    logging_nan_inf_filter: bool = opt(True, "No effect: a loss that is not finite is always shown.")
     include_num_input_tokens_seen: str | bool = opt("no", "Count input tokens: `all`, `non_padding` or `no`.")
     log_level: str = opt("passive", "Log level of the main process.", choices=LOG_LEVELS)
     log_level_replica: str = opt("warning", "Log level of the other processes.", choices=LOG_LEVELS)
@@ -231,6 +232,13 @@ class TrainingArguments(OldNamesAccepted):
         None, "Parameter groups by pattern, and layer-wise decay."
     )
     sample_weights: str | list[float] | None = opt(None, "Column or list of weights for weighted sampling.")
+    save_every: str | float | None = opt(
+        None, "Time between two checkpoints, e.g. `30min`; besides save_strategy."
+    )
+    max_time: str | float | None = opt(
+        None, "Time that train() may take, e.g. `7h50m`; then it saves and returns."
+    )
+    save_in_background: bool = opt(True, "Write checkpoints in a thread while training goes on.")
 
     def __post_init__(self) -> None:
         settle(self)
@@ -295,6 +303,16 @@ class TrainingArguments(OldNamesAccepted):
     def mixed_precision(self) -> str:
         """The precision to compute in: "no", "bf16" or "fp16"."""
         return derived.find_mixed_precision(self.fp16, self.bf16)
+
+    @property
+    def save_every_seconds(self) -> float | None:
+        """`save_every` in seconds."""
+        return None if self.save_every is None else parse_duration(self.save_every, "save_every")
+
+    @property
+    def max_time_seconds(self) -> float | None:
+        """`max_time` in seconds."""
+        return None if self.max_time is None else parse_duration(self.max_time, "max_time")
 
     @property
     def should_log(self) -> bool:

@@ -16,16 +16,35 @@ from footplate.comm import rank, world_size
 logger = logging.getLogger(__name__)
 
 
-def save_rng(folder: Folder) -> None:
-    """Write the state of Python's, numpy's, torch's and the accelerator's generator."""
-    kind, key, *rest = np.random.get_state()
+RNG_NAME = "rng_state.pth"
+
+
+def capture_rng() -> dict[str, Any]:
+    """The state of Python's, numpy's, torch's and the accelerator's generator."""
     states: dict[str, Any] = {
         "python": random.getstate(),
-        "numpy": (kind, np.asarray(key).tolist(), *rest),  # a list: then any safe reader takes the file
+        "numpy": np.random.get_state(),
         "cpu": torch.get_rng_state(),
     }
     if torch.accelerator.is_available():
         states[_accelerator_name()] = torch.get_device_module().get_rng_state()
+    return states
+
+
+def restore_rng(states: dict[str, Any]) -> None:
+    """Set all generators to what `capture_rng` or a checkpoint gave."""
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["cpu"])
+    if torch.accelerator.is_available():
+        _load_accelerator(states)
+
+
+def save_rng(folder: Folder, states: dict[str, Any] | None = None) -> None:
+    """Write the generators' states: those given, else those of now."""
+    states = dict(states if states is not None else capture_rng())
+    kind, key, *rest = states["numpy"]
+    states["numpy"] = (kind, np.asarray(key).tolist(), *rest)  # a list: then any safe reader takes the file
     save_plain(states, _rng_file(folder))
 
 
@@ -40,12 +59,7 @@ def load_rng(folder: Folder) -> bool:
             path.name,
         )
         return False
-    states = load_plain(path)
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["cpu"])
-    if torch.accelerator.is_available():
-        _load_accelerator(states)
+    restore_rng(load_plain(path))
     return True
 
 
@@ -64,4 +78,4 @@ def _accelerator_name() -> str:
 
 
 def _rng_file(folder: Folder) -> Path:
-    return Path(folder, "rng_state.pth" if world_size() == 1 else f"rng_state_{rank()}.pth")
+    return Path(folder, RNG_NAME if world_size() == 1 else f"rng_state_{rank()}.pth")

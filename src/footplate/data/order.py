@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,11 +23,14 @@ class SampleOrder(Sampler[int]):
         seed: Epoch `e` draws from a generator seeded with `seed + e`.
     """
 
+    depends_on: tuple[str, ...] = ("seed",)  # besides the epoch: names of attributes that decide the order
+
     def __init__(self, num_samples: int, seed: int = 0) -> None:
         self.num_samples = num_samples
         self.seed = seed
         self.epoch = 0
         self._next_start = 0
+        self._next_settings: dict[str, Any] = {}
 
     def indices(self, epoch: int) -> Sequence[int]:
         """Every index of `epoch` in its order; the same arguments must give the same answer."""
@@ -36,20 +40,33 @@ class SampleOrder(Sampler[int]):
         """Make the next pass the one of `epoch`."""
         self.epoch = epoch
 
-    def seek(self, position: int) -> None:
-        """Start the next pass, and only that one, at `position` counted in samples."""
+    def settings(self) -> dict[str, Any]:
+        """What the order depends on; an epoch that began under them is finished under them."""
+        return {name: getattr(self, name) for name in self.depends_on}
+
+    def seek(self, position: int, settings: dict[str, Any] | None = None) -> None:
+        """Start the next pass, and only that one, at `position` in samples, of the order of `settings`."""
         if not 0 <= position <= len(self):
             raise ValueError(f"Cannot seek to sample {position}: an epoch has positions 0 to {len(self)}.")
-        self._next_start = position
+        self._next_start, self._next_settings = position, dict(settings or {})
 
     def generator(self, epoch: int) -> torch.Generator:
         """The source of randomness that belongs to `epoch`."""
         return torch.Generator().manual_seed(self.seed + epoch)
 
-    def __iter__(self) -> Iterator[int]:
+    def draw(self) -> Sequence[int]:
+        """The indices of the next pass."""
         start, self._next_start = self._next_start, 0
-        plan = self.indices(self.epoch)
-        return iter(plan[start:] if start else plan)
+        settings, self._next_settings = self._next_settings, {}
+        plan = self
+        if settings and settings != self.settings():
+            plan = copy.copy(self)
+            vars(plan).update({name: settings[name] for name in self.depends_on if name in settings})
+        indices = plan.indices(self.epoch)
+        return indices[start:] if start else indices
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.draw())
 
     def __len__(self) -> int:
         return self.num_samples
@@ -102,6 +119,8 @@ class LengthGroupedOrder(SampleOrder):
         batch_size: Rows of a micro-batch, the unit that is padded to its longest row.
         seed: Epoch `e` draws from a generator seeded with `seed + e`.
     """
+
+    depends_on = ("seed", "batch_size")
 
     def __init__(
         self, lengths: Sequence[int] | np.ndarray[Any, Any] | torch.Tensor, batch_size: int, seed: int = 0

@@ -21,30 +21,20 @@ class MicroBatches:
     def __init__(self, enabled: bool, max_rows: int | None = None) -> None:
         self.enabled = enabled
         self.max_rows = max_rows  # what fits, once more did not
-        self._random_state: tuple[torch.Tensor, list[torch.Tensor]] | None = None
 
     def cut(self, batches: list[Any]) -> list[Any]:
-        """The batches in pieces that fit; also the point an update that runs out of memory goes back to."""
-        if not self.enabled:
-            return batches
-        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        self._random_state = (torch.get_rng_state(), on_devices)
-        if self.max_rows is None:
+        """The batches in pieces that fit."""
+        if not self.enabled or self.max_rows is None:
             return batches
         return [piece for batch in batches for piece in split_batch(batch, self.max_rows)]
 
-    def shrink(self, error: BaseException, pieces: list[Any], parameters: list[torch.nn.Parameter]) -> bool:
-        """Go back to the start of the update and make pieces smaller; False where that cannot help."""
+    def shrink(self, error: BaseException, pieces: list[Any]) -> bool:
+        """Make pieces smaller after an error; False where that cannot help."""
         rows = max((find_batch_size(piece) or 1 for piece in pieces), default=1)
         if not self.enabled or not is_out_of_memory(error) or rows <= 1:
             return False
-        assert self._random_state is not None
-        for parameter in parameters:
-            parameter.grad = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-            torch.cuda.set_rng_state_all(self._random_state[1])
-        torch.set_rng_state(self._random_state[0])
         self.max_rows = rows // 2
         logger.warning(
             "Out of memory with micro-batches of %d: going on with %d, in the same update and with the same "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,13 @@ class StepData:
     def release(self) -> None:
         """Free them: the next forward needs their memory."""
         self._shared.update(inputs=None, outputs=None, loss=None)
+
+
+class UpdateStart(NamedTuple):
+    """What an update began with, to go back to: the window of batches and the generators' states."""
+
+    window: list[tuple[Any, Any]]
+    rng: dict[str, Any]
 
 
 class TrainWindow:

@@ -1,0 +1,7 @@
+"""`python -m footplate`: the command `footplate`."""
+
+import sys
+
+from footplate.cli.main import main
+
+sys.exit(main())

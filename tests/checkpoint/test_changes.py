@@ -1,0 +1,81 @@
+"""Every setting has exactly one fate when it changes, and those that depend on others have theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from footplate.arguments import Seq2SeqTrainingArguments, TrainingArguments
+from footplate.checkpoint.changes import APPLIED, HARMLESS, REFUSED, SPECIAL, judge
+
+CLASSES = {"harmless": set(HARMLESS), "applied": set(APPLIED), "refused": set(REFUSED)}
+FIELDS = [field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_is_in_exactly_one_class(name):
+    assert sum(name in members for members in CLASSES.values()) == 1
+
+
+def test_the_classes_hold_nothing_but_fields():
+    assert set.union(*CLASSES.values()) == set(FIELDS)
+    assert set(SPECIAL) <= set(FIELDS)
+    assert {field.name for field in dataclasses.fields(TrainingArguments)} < set(FIELDS)
+
+
+def test_every_reason_is_a_sentence_part():
+    assert all(text and not text.endswith(".") for text in [*APPLIED.values(), *REFUSED.values()])
+
+
+PLAIN = TrainingArguments("runs").to_dict()
+EVAL = {"eval_strategy": "steps"}
+PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", **EVAL}
+WEIGHTED = {"train_sampling_strategy": "weighted"}
+GROUPED = {"train_sampling_strategy": "group_by_length"}
+# what both runs have, the change, its outcome, words of the text
+DEPENDS = [
+    ({}, ("per_device_train_batch_size", 8, 4), "applied", "same sample"),
+    (GROUPED, ("per_device_train_batch_size", 8, 4), "refused", "grouped by length"),
+    (GROUPED, ("gradient_accumulation_steps", 1, 4), "applied", "same sample"),
+    ({}, ("length_column_name", "length", "n"), "harmless", ""),
+    (GROUPED, ("length_column_name", "length", "n"), "refused", "grouped by length"),
+    ({}, ("sample_weights", None, "weight"), "harmless", ""),
+    (WEIGHTED, ("sample_weights", "weight", "other"), "refused", "which sample comes when"),
+    ({}, ("data_seed", None, 42), "harmless", ""),
+    ({}, ("data_seed", None, 43), "refused", "which sample comes when"),
+    ({"data_seed": 7}, ("seed", 42, 43), "refused", "which sample comes when"),
+    ({}, ("num_train_epochs", 3.0, 5.0), "applied", "ends there"),
+    ({"max_steps": 10}, ("num_train_epochs", 3.0, 5.0), "harmless", ""),
+    ({}, ("max_steps", 100, 200), "applied", "ends there"),
+    ({}, ("learning_rate", 1e-4, 1e-3), "applied", "highest rate"),
+    (PLATEAU, ("learning_rate", 1e-4, 1e-3), "refused", "follows a metric"),
+    ({}, ("lr_scheduler_type", "linear", "cosine"), "applied", "this curve"),
+    (EVAL, ("lr_scheduler_type", "linear", "reduce_lr_on_plateau"), "refused", "another state"),
+    (EVAL, ("lr_scheduler_type", "greedy", "linear"), "refused", "another state"),
+    (PLATEAU, ("lr_scheduler_kwargs", {"factor": 0.1}, {"factor": 0.5}), "refused", "another state"),
+    ({}, ("optim", "adamw_torch", "adamw_torch_fused"), "applied", "last bits"),
+    ({}, ("optim", "adamw_torch", "sgd"), "refused", "does not fit"),
+    ({}, ("fp16", False, True), "refused", "loss scaling"),
+    ({}, ("bf16", False, True), "applied", "last bits"),
+    (
+        {},
+        ("param_groups", [{"match": "head", "lr": 1e-3}], [{"match": "head", "lr": 1e-2}]),
+        "applied",
+        "rates and decay",
+    ),
+    ({}, ("param_groups", [{"match": "head"}], [{"match": "body"}]), "refused", "change their group"),
+    ({}, ("param_groups", None, [{"layer_decay": 0.9}]), "refused", "change their group"),
+    ({}, ("param_groups", [{"layer_decay": 0.8}], [{"layer_decay": 0.9}]), "applied", "rates"),
+    ({}, ("eval_steps", 10, 20), "harmless", ""),
+    (PLATEAU, ("eval_steps", 10, 20), "applied", "moves with these evaluations"),
+    ({}, ("my_temperature", 0.5, 0.7), "applied", "a setting of your own"),
+]
+
+
+@pytest.mark.parametrize(("common", "change", "outcome", "words"), DEPENDS, ids=lambda value: str(value)[:60])
+def test_a_change_is_judged_with_the_other_settings_in_view(common, change, outcome, words):
+    name, was, now = change
+    found, text = judge(name, {**PLAIN, **common, name: was}, {**PLAIN, **common, name: now})
+    assert found == outcome
+    assert words in text

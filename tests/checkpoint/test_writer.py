@@ -1,0 +1,216 @@
+"""Jobs run beside the caller, one at a time; none is lost at exit, and no error is lost at all."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+from footplate.checkpoint import BackgroundWriter, writer
+
+BOTH = pytest.mark.parametrize("write_in_place", [False, True], ids=["in the background", "in place"])
+
+
+def fail(error):
+    def job():
+        raise error
+
+    return job
+
+
+def test_a_job_runs_on_another_thread_while_the_caller_goes_on():
+    background, may_end, threads = BackgroundWriter(), threading.Event(), []
+
+    def job():
+        assert may_end.wait(10)
+        threads.append(threading.current_thread())
+
+    background.submit(job, "writing")
+    assert background.is_writing
+    assert background.poll() is None
+    may_end.set()
+    assert background.join() is None
+    assert not background.is_writing
+    assert threads[0] is not threading.current_thread()
+    assert threads[0].name == "writing"
+
+
+def test_in_place_the_job_runs_in_the_caller():
+    background, threads = BackgroundWriter(write_in_place=True), []
+    background.submit(lambda: threads.append(threading.current_thread()), "writing")
+    assert threads == [threading.current_thread()]
+    assert not background.is_writing
+    assert background.join() is None
+
+
+def test_at_most_one_job_runs():
+    background, running, most = BackgroundWriter(), [], []
+
+    def job():
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.005)
+        running.pop()
+
+    for _ in range(10):
+        background.submit(job, "writing")
+    background.join()
+    assert most == [1] * 10
+
+
+@BOTH
+def test_an_error_is_given_and_logged_once(write_in_place, caplog):
+    background, error = BackgroundWriter(write_in_place), OSError("the disk is full")
+    background.submit(fail(error), "writing checkpoint-12")
+    assert background.join() is error
+    assert background.poll() is None
+    assert background.join() is None
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == "writing checkpoint-12 failed: the disk is full"
+
+
+def test_poll_gives_the_error_as_soon_as_the_job_has_ended():
+    background, error = BackgroundWriter(), ValueError("no")
+    background.submit(fail(error), "writing")
+    deadline = time.monotonic() + 10
+    while (found := background.poll()) is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert found is error
+
+
+@BOTH
+def test_errors_of_several_jobs_come_in_order(write_in_place):
+    background, errors = BackgroundWriter(write_in_place), [OSError("first"), OSError("second")]
+    for error in errors:
+        background.submit(fail(error), "writing")
+    assert [background.join(), background.join(), background.join()] == [*errors, None]
+
+
+@BOTH
+def test_a_job_that_failed_does_not_keep_the_next_from_running(write_in_place):
+    background, done = BackgroundWriter(write_in_place), []
+    background.submit(fail(OSError("no")), "writing")
+    background.submit(lambda: done.append(1), "writing")
+    assert isinstance(background.join(), OSError)
+    assert done == [1]
+
+
+def test_a_job_that_ends_its_thread_is_an_error_too():
+    background = BackgroundWriter()
+    background.submit(lambda: sys.exit(3), "writing")
+    error = background.join()
+    assert isinstance(error, RuntimeError)
+    assert "SystemExit(3)" in str(error)
+
+
+def test_in_place_an_interruption_reaches_the_caller():
+    with pytest.raises(KeyboardInterrupt):
+        BackgroundWriter(write_in_place=True).submit(fail(KeyboardInterrupt()), "writing")
+
+
+def test_what_a_finished_job_held_is_let_go_of():
+    class Large:
+        def write(self):
+            pass
+
+    background, large = BackgroundWriter(), Large()
+    alive = weakref.ref(large)
+    background.submit(large.write, "writing")
+    del large
+    background.join()
+    gc.collect()
+    assert alive() is None
+
+
+def test_without_a_thread_to_be_had_the_job_runs_in_the_caller(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    background, done = BackgroundWriter(), []
+    background.submit(lambda: done.append(1), "writing")
+    assert done == [1]
+    assert background.join() is None
+
+
+# ---- the end of the process ----
+
+# the file alone, without its package: a process that need not load torch starts in no time
+PROGRAM = """
+import importlib.util, sys, time, os
+spec = importlib.util.spec_from_file_location("writer", {file!r})
+writer = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(writer)
+background = writer.BackgroundWriter()
+
+def job():
+    time.sleep(0.2)
+    with open({path!r}, "w") as file:
+        file.write("whole")
+
+def failing():
+    time.sleep(0.1)
+    raise OSError("the disk is full")
+
+"""
+
+
+def run(end, tmp_path):
+    path = str(tmp_path / "written")
+    program = PROGRAM.format(file=writer.__file__, path=path) + end
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done, os.path.exists(path) and open(path).read()
+
+
+ENDS = {"the last line": ("", 0), "sys.exit": ("sys.exit(4)", 4), "an exception": ("1 / 0", 1)}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_running_write_survives_the_end_of_the_program(end, tmp_path):
+    line, code = ENDS[end]
+    done, written = run(f"background.submit(job, 'writing')\n{line}", tmp_path)
+    assert done.returncode == code, done.stderr
+    assert written == "whole"
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_error_at_the_end_of_the_program_is_said_and_does_not_change_its_exit_code(end, tmp_path):
+    line, code = ENDS[end]
+    done, _ = run(f"background.submit(failing, 'writing checkpoint-9')\n{line}", tmp_path)
+    assert done.returncode == code
+    assert "writing checkpoint-9 failed: the disk is full" in done.stderr
+
+
+def test_a_job_submitted_while_the_interpreter_ends_is_run(tmp_path):
+    line = "import atexit\natexit.register(lambda: background.submit(job, 'writing'))"
+    done, written = run(line, tmp_path)
+    assert (done.returncode, written) == (0, "whole"), done.stderr
+
+
+FORK = """
+background.submit(failing, 'the job of the parent')
+child = os.fork()
+if child == 0:
+    start = time.monotonic()
+    assert not background.is_writing and background.join() is None
+    assert time.monotonic() - start < 0.09, "the child waited for the parent's job"
+    background.submit(job, 'the job of the child')
+    assert background.join() is None
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert str(background.join()) == 'the disk is full'
+"""
+
+
+def test_a_forked_process_has_nothing_to_do_with_its_parents_job(tmp_path):
+    done, written = run(FORK, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert written == "whole"
+    assert done.stderr.count("the job of the parent failed") == 1
