@@ -808,6 +808,7 @@ def test_a_checkpoint_holds_what_resuming_needs(tmp_path):
     arguments = learning(tmp_path, max_steps=2, save_strategy="steps", save_steps=2)
     Trainer(tiny.Regression(), arguments, train_dataset=tiny.regression_data()).train()
     expected = {
+        "manifest.json",
         "model.safetensors",
         "optimizer.pt",
         "scheduler.pt",
@@ -822,7 +823,7 @@ def test_save_only_model_leaves_the_optimizer_out(tmp_path):
     arguments = learning(tmp_path, max_steps=2, save_strategy="steps", save_steps=2, save_only_model=True)
     Trainer(tiny.Regression(), arguments, train_dataset=tiny.regression_data()).train()
     names = {file.name for file in (tmp_path / "checkpoint-2").iterdir()}
-    assert names == {"model.safetensors", "trainer_state.json", "training_args.bin"}
+    assert names == {"manifest.json", "model.safetensors", "trainer_state.json", "training_args.bin"}
 
 
 def checkpoints_in(folder: Path) -> list[str]:

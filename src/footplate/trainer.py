@@ -833,7 +833,9 @@ class Trainer(TrainerApi):
             first_step=saved.global_step if saved is not None else 0,
             position=position,
         )
-        self._position = position or Position(plan.first_epoch, 0, plan.first_sample)
+        self._position = position or Position(
+            plan.first_epoch, 0, plan.first_sample, is_begun=plan.first_sample > 0
+        )
         self.state = saved if saved is not None else self._new_state()
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
@@ -907,10 +909,11 @@ class Trainer(TrainerApi):
 
     def _start_epoch(self, loader: Any, epoch: int, plan: TrainingPlan) -> Iterator[Any]:
         """The batches of an epoch, from where a resumed run left it."""
+        is_resumed = epoch == plan.first_epoch and self._position.is_begun
         self._position.begin(epoch)
         if hasattr(loader, "set_epoch"):
             loader.set_epoch(epoch)
-        if epoch != plan.first_epoch or plan.first_sample == 0:
+        if not is_resumed:
             return iter(loader)
         iterator = loaders.start_at(loader, plan.first_sample, plan.first_batch)
         rng_files.restore_rng(self._resumed_rng)  # iter() draws from it, and did so before the interruption

@@ -266,6 +266,21 @@ def test_a_checkpoint_moved_aside_is_counted_under_its_name(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
 
 
+def test_a_checkpoint_moved_aside_that_cannot_be_renamed_is_not_deleted(tmp_path, monkeypatch, caplog):
+    make_checkpoints(tmp_path, 1)
+    (tmp_path / "checkpoint-1").rename(tmp_path / ".checkpoint-1.replaced")
+
+    def refuse(*args):
+        raise OSError("read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", refuse)
+        rotate_checkpoints(tmp_path, 1)
+        assert find_last_checkpoint(tmp_path) is None
+    assert ".checkpoint-1.replaced is checkpoint-1 and cannot be given its name back" in caplog.text
+    assert find_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-1")
+
+
 # ---- kill -9 ----
 
 

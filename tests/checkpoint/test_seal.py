@@ -292,6 +292,21 @@ def test_a_death_at_any_call_leaves_an_intact_checkpoint(step, when, tmp_path):
     print(f"{num_deaths} deaths")
 
 
+def test_an_error_in_the_middle_of_replacing_puts_the_old_one_back_at_once(checkpoint, monkeypatch):
+    rename = os.rename
+
+    def refuse_the_new_one(source, target):
+        if source.name.endswith(".writing"):
+            raise_full()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse_the_new_one)
+    with pytest.raises(OSError, match="full"):
+        save(checkpoint, 2)
+    assert [path.name for path in checkpoint.parent.iterdir()] == ["checkpoint-1"]
+    assert version_of(checkpoint) == 1
+
+
 def test_a_checkpoint_moved_aside_is_found_again(checkpoint):
     checkpoint.rename(checkpoint.with_name(".checkpoint-1.replaced"))
     assert find_last_checkpoint(checkpoint.parent) == str(checkpoint)

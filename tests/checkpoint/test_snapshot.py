@@ -3,6 +3,7 @@
 import collections
 import io
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -230,6 +231,21 @@ def test_buffers_follow_the_state_as_it_grows_and_shrinks():
     assert_same(host.take(grown), grown)
     host.release()
     assert held_by(host) == []
+
+
+def test_old_buffers_are_gone_before_new_ones_are_made(monkeypatch):
+    host, state = HostCopy(), {"a": torch.ones(100), "b": torch.ones(30), "c": torch.ones(7)}
+    host.take(state)
+    old = {len(buffer): weakref.ref(buffer) for buffer in host._buffers}
+    make, alive = torch.empty, []
+
+    def watch(*args, **kwargs):
+        alive.append({size for size, buffer in old.items() if buffer() is not None})
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "empty", watch)
+    host.take({"a": torch.ones(200), "b": torch.ones(30)})
+    assert alive[0] == {120}
 
 
 def test_buffers_of_equal_size_go_to_tensors_of_any_type():

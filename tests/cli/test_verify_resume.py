@@ -36,6 +36,7 @@ def main():
     args = TrainingArguments(
         "not_this_folder", use_cpu=True, logging_steps=1, save_steps=2, disable_tqdm=True,
         per_device_train_batch_size=4, num_train_epochs=2, learning_rate=1e-2,
+        save_in_background=False,  # so that it is known what a kill leaves behind
     )
     callbacks = [ForgetsItsCount()] if "--forget" in sys.argv else []
     if "--fail" in sys.argv:

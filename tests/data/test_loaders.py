@@ -33,8 +33,6 @@ from footplate.data.loaders import (
     build_loader,
     has_length,
     num_examples,
-    one_ahead,
-    read_stream,
     seed_worker,
     start_at,
 )
@@ -52,6 +50,7 @@ FIELDS = {
     "process_index": 0,
     "seed": 42,
     "data_seed": None,
+    "disable_tqdm": True,
 }
 
 

@@ -91,7 +91,7 @@ def restore_replaced(final: Path) -> None:
         os.rename(replaced, final)
     except OSError as error:
         if not final.is_dir():  # else another process was quicker
-            logger.warning("%s is the checkpoint %s and cannot be renamed: %s", replaced, final.name, error)
+            logger.warning("%s is %s and cannot be given its name back: %s", replaced, final.name, error)
 
 
 def verify_checkpoint(folder: Folder) -> Verdict:

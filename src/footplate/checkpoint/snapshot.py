@@ -91,10 +91,9 @@ class HostCopy:
         """Have one buffer per block, in this order; what fits none is let go of before more is asked for."""
         sizes = [block.num_bytes for block in blocks.values()]
         spare: dict[int, list[torch.Tensor]] = defaultdict(list)
-        for buffer in reversed(self._buffers):
-            spare[len(buffer)].append(buffer)
+        while self._buffers:
+            spare[len(self._buffers[-1])].append(self._buffers.pop())
         found = [spare[size].pop() if spare[size] else None for size in sizes]
-        self._buffers = []
         spare.clear()
         self._buffers = [
             torch.empty(size, dtype=torch.uint8) if buffer is None else buffer

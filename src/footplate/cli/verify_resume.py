@@ -110,8 +110,8 @@ def interrupt(command: Sequence[str], order: Order) -> None:
     checkpoint = find_last_checkpoint(order.folder)
     if checkpoint is None:
         raise ValueError(
-            f"There is no checkpoint after update {order.stop_at}. With --kill the script must have saved one "
-            "by then: let it save earlier, or choose a later --at."
+            f"There is no checkpoint after update {order.stop_at}. With --kill the script must have saved one"
+            " by then: let it save earlier, or choose a later --at."
         )
     name, point = signal.Signals(order.signal).name, Path(checkpoint).name
     print(f"interrupted: {name} after update {order.stop_at}, {point} is left, {ended.seconds:.1f} s")

@@ -46,9 +46,13 @@ class SampleOrder(Sampler[int]):
 
     def seek(self, position: int, settings: dict[str, Any] | None = None) -> None:
         """Start the next pass, and only that one, at `position` in samples, of the order of `settings`."""
+        self.check_position(position)
+        self._next_start, self._next_settings = position, dict(settings or {})
+
+    def check_position(self, position: int) -> None:
+        """Refuse a position outside the epoch."""
         if not 0 <= position <= len(self):
             raise ValueError(f"Cannot seek to sample {position}: an epoch has positions 0 to {len(self)}.")
-        self._next_start, self._next_settings = position, dict(settings or {})
 
     def generator(self, epoch: int) -> torch.Generator:
         """The source of randomness that belongs to `epoch`."""

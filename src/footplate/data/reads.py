@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 Collate = Callable[[list[Any]], Any]
 Result = TypeVar("Result")
@@ -47,17 +48,17 @@ def seed_generators(seed: int) -> None:
 def read_seeded(seed: int, read: Callable[..., Result], *args: Any) -> Result:
     """`read(*args)` on generators that start from `seed`; afterwards they are as if nothing had been."""
     python_state, torch_state = random.getstate(), torch.default_generator.get_state()
-    numpy_generator = np.random.get_bit_generator()
+    numpy_generator = get_bit_generator()
     numpy_state = _state_with_normal(numpy_generator)
     spare = _spare_generators.pop() if _spare_generators else np.random.MT19937(0)
-    np.random.set_bit_generator(spare)  # to copy numpy's state there and back would take 100 µs
+    set_bit_generator(spare)  # to copy numpy's state there and back would take 100 µs
     try:
         seed_generators(seed)
         return read(*args)
     finally:
         random.setstate(python_state)
         torch.default_generator.set_state(torch_state)
-        np.random.set_bit_generator(numpy_generator)
+        set_bit_generator(numpy_generator)
         _spare_generators.append(spare)
         if numpy_state is not None:
             np.random.set_state(numpy_state)
@@ -66,8 +67,8 @@ def read_seeded(seed: int, read: Callable[..., Result], *args: Any) -> Result:
 def _state_with_normal(generator: Any) -> Any:
     """The state of numpy's global generator if it holds a normal number back, which a swap would drop.
 
-    numpy draws normal numbers in pairs, and tells with a copy of its whole state whether one is left, which takes
-    50 µs. To draw one takes 1 µs: if the generator's memory did not move, it was the one held back.
+    numpy draws normal numbers in pairs, and tells only with a copy of its whole state, in 50 µs, whether one
+    is left. To draw one takes 1 µs: if the generator's memory did not move, it was the one held back.
     """
     if not isinstance(generator, np.random.MT19937):
         state: Any = np.random.get_state(legacy=False)

@@ -17,6 +17,8 @@ from footplate.data.snapshots import find_state, generators_at, has_state, plain
 
 logger = logging.getLogger(__name__)
 
+_KEPT = ("order", "length", "generators")
+
 
 class IndexBatches:
     """The index lists of one pass, each with its seed; iterated once, perhaps far ahead of what is used.
@@ -28,11 +30,12 @@ class IndexBatches:
     """
 
     def __init__(self, batch_sampler: Any, seed: int, start: dict[str, Any] | None = None) -> None:
-        self.batch_sampler = batch_sampler
+        self.batch_sampler: Any = batch_sampler
         self.seed = seed
         self.start = start or {}
         self.order = find_order(batch_sampler)
-        self._pass_state: dict[str, Any] = {}  # what a repetition of this pass would need to know
+        # what a repetition of this pass would need to know
+        self._pass_state = {name: self.start[name] for name in _KEPT if name in self.start}
         self._ahead: deque[tuple[int, Any]] = deque()  # rows, and state of the sampler, of each list drawn
         self._num_samples = self.start.get("num_samples", 0)
         self._num_batches = self.start.get("num_batches", 0)
@@ -51,10 +54,26 @@ class IndexBatches:
         self._num_samples += num_rows
         self._num_batches += 1
 
+    def count(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches that others read of these lists."""
+        for batch in batches:
+            self.note_given()
+            yield batch
+
     def state(self) -> dict[str, Any]:
         """How far the pass got, counting what was handed out and not what was drawn ahead."""
         state = {"num_samples": self._num_samples, "num_batches": self._num_batches, **self._pass_state}
         return state if self._sampler_state is None else {**state, "sampler": self._sampler_state}
+
+    def catch_up(self) -> None:
+        """Leave a sampler that carries something over to the next epoch as this pass had left it."""
+        stateful, own = _find_stateful(self.batch_sampler), _own_generator(self.batch_sampler)
+        if self.order is not None:
+            return
+        if stateful is not None and "sampler" in self.start:
+            stateful.load_state_dict(plain_copy(self.start["sampler"]))
+        elif stateful is None and own is not None and "generators" in self.start:
+            self._replay()
 
     def _draw(self) -> Iterator[tuple[Any, Any]]:
         """Index lists from the start on, and the state of a sampler that has one after each."""
@@ -65,7 +84,7 @@ class IndexBatches:
             return ((indices, None) for indices in self._replay())
         if "sampler" in self.start:
             stateful.load_state_dict(plain_copy(self.start["sampler"]))
-            lists = iter(self.batch_sampler)
+            lists = self._all_lists()
         else:
             lists = self._lists_after(self._num_samples)
         return ((indices, find_state(stateful)) for indices in lists)
@@ -81,8 +100,8 @@ class IndexBatches:
     def _replay(self) -> Iterator[Any]:
         """The lists of a sampler that only knows how to start over, on the numbers that it first drew from.
 
-        What it draws at the start of a pass comes out the same. A sampler that goes on drawing from the global
-        generators while the epoch runs needs a `state_dict` to be resumed exactly.
+        What it draws when a pass starts comes out the same. A sampler that draws from the global generators
+        while the epoch runs needs a `state_dict` to be resumed exactly.
         """
         own = _own_generator(self.batch_sampler)
         is_fixed = type(getattr(self.batch_sampler, "sampler", None)) is SequentialSampler
@@ -90,19 +109,19 @@ class IndexBatches:
         if not is_fixed:
             self._pass_state = {"generators": saved if saved is not None else save_generators(own)}
         if self._num_samples == 0:
-            return iter(self.batch_sampler)
+            return self._all_lists()
         with generators_at(saved, own):
             return self._lists_after(self._num_samples)
 
     def _lists_after(self, num_samples: int) -> Iterator[Any]:
         """The lists left after some samples; one that was half used is cut."""
         if num_samples == 0:
-            return iter(self.batch_sampler)
+            return self._all_lists()
         if type(self.batch_sampler) is BatchSampler:
             indices = iter(self.batch_sampler.sampler)
             next(islice(indices, num_samples - 1, num_samples), None)
             return cut_stream(indices, self.batch_sampler.batch_size, self.batch_sampler.drop_last)
-        lists = iter(self.batch_sampler)
+        lists = self._all_lists()
         for used in lists:
             num_samples -= len(used)
             if num_samples <= 0:
@@ -110,15 +129,27 @@ class IndexBatches:
                 return chain(half_used, lists)
         return lists
 
+    def _all_lists(self) -> Iterator[Any]:
+        return iter(self.batch_sampler)
+
     def _warn_of_other_length(self, length: int) -> None:
         saved = self.start.get("length", length)
         if saved != length:
             logger.warning(
-                "The training data has %d samples and had %d when the checkpoint was written: the order of this "
-                "epoch is another one, so some samples may come twice and some not at all.",
+                "The training data has %d samples and had %d when the checkpoint was written: this epoch "
+                "has another order now, so some samples may come twice and some not at all.",
                 length,
                 saved,
             )
+
+
+class Requests:
+    """The batch sampler of workers that may outlive a pass: whichever lists are current."""
+
+    current: IndexBatches
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return iter(self.current)
 
 
 def find_order(batch_sampler: Any) -> SampleOrder | None:

@@ -58,7 +58,7 @@ class StreamSettings:
 
 
 class StreamReader:
-    """The batches of a stream or of a worker's part of it; each is read on generators seeded by its position."""
+    """The batches of a stream, or of a worker's part of it, each read with the seed of its position."""
 
     def __init__(self, settings: StreamSettings, seed: int, share: Share, worker: int | None = None) -> None:
         self.settings, self.dataset = settings, settings.dataset
@@ -67,11 +67,12 @@ class StreamReader:
         self.worker = worker
         self._has_begun = False
         self._is_ahead = False  # a sample more was read than was given: the dataset's state is of no use
-        self._length = self._find_length()
+        self._length = find_length(self.dataset) if worker is None else None
 
     def __iter__(self) -> Iterator[Any]:
         if self.share.has_ended:
-            self._load_end()
+            if self.worker is None:
+                _load_own(self.dataset, self.share.stream)
             return
         samples = read_seeded(mix_seed(self.seed, _OPENING), self._open)
         if samples is _NOTHING:
@@ -119,7 +120,7 @@ class StreamReader:
                 type(self.dataset).__name__,
                 count,
             )
-        samples = read_seeded(mix_seed(self.seed, _OPENING), iter, self.dataset)
+        samples: Iterator[Any] = read_seeded(mix_seed(self.seed, _OPENING), iter, self.dataset)
         is_quiet = not (is_spokesman and self.settings.shows_progress)
         with tqdm(total=count, desc="Reading past", unit=" samples", delay=1, disable=is_quiet) as progress:
             for start, size in self.share.batches():
@@ -148,24 +149,10 @@ class StreamReader:
         self.share = replace(self.share, has_ended=True)
         return samples
 
-    def _load_end(self) -> None:
-        """Leave the dataset as the end of this pass left it: the next one may go on from there."""
-        is_own = self.worker is None and not _is_from_datasets(self.dataset)
-        if is_own and self.share.stream is not None and has_state(self.dataset):
-            self.dataset.load_state_dict(plain_copy(self.share.stream))
-
     def _forget_start(self) -> None:
         """Let the next pass begin at the beginning: streams of `datasets` keep the state they were given."""
         if self.share.stream is not None and _is_from_datasets(self.dataset):
             self.dataset.load_state_dict(None)
-
-    def _find_length(self) -> int | None:
-        if self.worker is not None:
-            return None
-        try:
-            return len(self.dataset)
-        except (TypeError, AttributeError, NotImplementedError):
-            return None
 
 
 class WorkerStream(IterableDataset[Any]):
@@ -175,7 +162,8 @@ class WorkerStream(IterableDataset[Any]):
         self.settings = settings
         self.shares = shares
         self.last_worker = last_worker
-        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # for workers that outlive an epoch
+        self.epoch = torch.zeros((), dtype=torch.int64)
+        self.epoch.share_memory_()  # type: ignore[no-untyped-call]  # for workers that outlive an epoch
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
@@ -194,8 +182,8 @@ class WorkerStream(IterableDataset[Any]):
 class StreamPass:
     """One pass over a stream by one reader or several, and how far it got.
 
-    Readers give batches in turn. Each goes on where it was: from its state if the dataset has one, else by reading
-    again what it read. An epoch is finished by as many workers as began it, for they shared it out.
+    Readers give batches in turn. Each goes on where it was: from its state if the dataset has one, else by
+    reading again what it read. An epoch is finished by as many workers as began it, for they shared it out.
 
     Args:
         settings: What to read, and how.
@@ -253,13 +241,38 @@ class StreamPass:
 
 
 def deal_out(num_samples: int, batch_size: int, num_readers: int) -> tuple[list[Share], int]:
-    """The shares of readers that took turns until so many samples were given, and who was the last of them."""
+    """The shares of readers that took turns until so many samples were given, and who was the last."""
     rounds, rest = divmod(num_samples, batch_size * num_readers)
     shares = []
     for reader in range(num_readers):
         of_last_round = min(max(rest - reader * batch_size, 0), batch_size)
         shares.append(Share(rounds * batch_size + of_last_round, [[0, batch_size]]))
     return shares, (rest + batch_size - 1) // batch_size - 1
+
+
+def load_end(dataset: Any, state: dict[str, Any]) -> None:
+    """Leave a dataset as an earlier pass left it: a stream of the user's own may go on from there."""
+    if state.get("num_workers") == 0:
+        _load_own(dataset, state["shares"][0]["stream"])
+
+
+def count_stream_left(dataset: Any, batch_size: int, drop_last: bool, state: dict[str, Any]) -> int | None:
+    """How many batches an epoch still has after `state`; None where the stream does not know its length."""
+    if "shares" in state and all(share["has_ended"] for share in state["shares"]):
+        return 0
+    length = find_length(dataset)
+    if length is None:
+        return None
+    samples_left = max(length - int(state["num_samples"]), 0)
+    return samples_left // batch_size if drop_last else -(-samples_left // batch_size)
+
+
+def find_length(dataset: Any) -> int | None:
+    """How many samples a stream says it has."""
+    try:
+        return len(dataset)
+    except (TypeError, AttributeError, NotImplementedError):
+        return None
 
 
 def keeps_place(dataset: Any) -> bool:
@@ -269,7 +282,7 @@ def keeps_place(dataset: Any) -> bool:
     """
     if not has_state(dataset):
         return False
-    parts = [getattr(dataset, "_ex_iterable", None)] if _is_from_datasets(dataset) else []
+    parts: list[Any] = [getattr(dataset, "_ex_iterable", None)] if _is_from_datasets(dataset) else []
     while parts:
         part = parts.pop()
         if type(part).__name__ == "BufferShuffledExamplesIterable":
@@ -278,6 +291,12 @@ def keeps_place(dataset: Any) -> bool:
         if hasattr(part, "ex_iterable"):
             parts.append(part.ex_iterable)
     return True
+
+
+def _load_own(dataset: Any, stream: Any) -> None:
+    """Put a stream back into its state, unless `datasets` made it: these belong to one epoch alone."""
+    if stream is not None and has_state(dataset) and not _is_from_datasets(dataset):
+        dataset.load_state_dict(plain_copy(stream))
 
 
 def _is_from_datasets(dataset: Any) -> bool:

@@ -22,6 +22,7 @@ class Position(ExportableState):
     epoch: int = 0
     updates_done: int = 0  # of this epoch
     samples_done: int = 0  # of this epoch
+    is_begun: bool = False  # the epoch's loader was started, which draws a random number
     is_epoch_over: bool = False  # the end of the epoch was announced already
     pending: list[str] = field(default_factory=list)  # flags of the control that an interruption left undone
 
@@ -29,6 +30,7 @@ class Position(ExportableState):
         """Stand at the start of an epoch; one that is resumed is stood in already."""
         if epoch != self.epoch or self.is_epoch_over:
             self.epoch, self.updates_done, self.samples_done, self.is_epoch_over = epoch, 0, 0, False
+        self.is_begun = True
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any] | None) -> Position | None:
@@ -110,7 +112,7 @@ def plan_training(
 
     if position is None:
         epoch, updates_done = divmod(first_step, updates_per_epoch)
-        position = Position(epoch, updates_done, updates_done * total_batch_size)
+        position = Position(epoch, updates_done, updates_done * total_batch_size, is_begun=updates_done > 0)
     first_batch = num_batches - _batches_left(position, num_examples, micro_batch_size, num_batches)
     max_steps = args.max_steps
     if max_steps <= 0:
