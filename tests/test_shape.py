@@ -45,7 +45,7 @@ BESIDE = {  # what a leaf may import besides the ground and its own folder
     "search": set(),
 }
 TRAINER = {"trainer", "api", "seq2seq", "question_answering"}
-ABOVE = {"tasks", "cli", "demo"}
+ABOVE = {"tasks", "cli", "demo", "testing", "__main__"}
 CORE = {"torch", "numpy", "tqdm", "safetensors", *sys.stdlib_module_names}
 
 

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,11 +20,10 @@ from torch import nn
 from footplate import comm
 from footplate.api import TrainerApi
 from footplate.arguments import TrainingArguments
-from footplate.arguments.durations import parse_duration
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import arguments as argument_files
+from footplate.checkpoint import resume, rotation, weights
 from footplate.checkpoint import rng as rng_files
-from footplate.checkpoint import rotation, weights
 from footplate.checkpoint.publish import Contents, check_intact, publish_checkpoint
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.checkpoint.snapshot import HostCopy, num_bytes
@@ -35,7 +35,8 @@ from footplate.distributed.strategy import build_strategy
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory import TrainerMemoryTracker
-from footplate.optim import groups, schedules
+from footplate.optim import groups, refresh, schedules
+from footplate.optim.extend import extend_schedule
 from footplate.optim.names import find_optimizer
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
 from footplate.state import TRAINER_STATE_NAME, TrainerControl, TrainerState, export_states
@@ -43,7 +44,7 @@ from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.clock import Clock
 from footplate.training.meter import Meter, Records
-from footplate.training.plan import Position, TrainingPlan, plan_training
+from footplate.training.plan import Extension, Position, TrainingPlan, plan_training
 from footplate.training.retry import MicroBatches
 from footplate.training.seed import preserved_generators, seed_run
 from footplate.training.signals import StopRequested, StopSignals
@@ -252,6 +253,8 @@ class Trainer(TrainerApi):
         self._position = Position()
         self._signals = StopSignals()
         self._clock = Clock()
+        self._changes = resume.Differences()
+        self._extension: Extension | None = None
         self._writer = BackgroundWriter()
         self._host_copy = HostCopy()
         self._wanted_step: int | None = None  # of the last checkpoint that was asked for, and that was sealed
@@ -464,6 +467,9 @@ class Trainer(TrainerApi):
         resume_from_checkpoint: str | bool | None = None,
         trial: Any = None,
         ignore_keys_for_eval: list[str] | None = None,
+        *,
+        extend_to: float | None = None,
+        extend_policy: str = "stretch",
         **kwargs: Any,
     ) -> TrainOutput:
         """Train, from the start or from a checkpoint.
@@ -473,11 +479,19 @@ class Trainer(TrainerApi):
                 `args.output_dir`; "auto" for that if there is one, else the start.
             trial: The trial of a hyperparameter search.
             ignore_keys_for_eval: Keys of the model's outputs to leave out of evaluation.
+            extend_to: Go on from the last checkpoint past the planned end: to so many updates where
+                `max_steps` is set, else epochs.
+            extend_policy: What the schedule does then: "stretch", "hold" or "restart".
         """
-        checkpoint = self._find_checkpoint(kwargs.pop("model_path", None) or resume_from_checkpoint)
+        wanted = kwargs.pop("model_path", None) or resume_from_checkpoint
+        checkpoint = self._find_checkpoint(wanted or extend_to is not None)
         if kwargs:
             raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
         self._memory_tracker.start()
+        self._extension = None if extend_to is None else Extension(extend_to, extend_policy)
+        self._changes = resume.Differences()
+        if checkpoint is not None:
+            self._changes = resume.review_resume(checkpoint, self.args.to_dict())
         self.is_in_train = True
         try:
             self._prepare_model_for_run(trial, checkpoint)
@@ -572,9 +586,9 @@ class Trainer(TrainerApi):
             self.state.epoch = plan.epoch_at(epoch, batches_done)
             self._event("on_step_end")
             self._step_data.release()
-            self._mind_clock()
+            self.control.should_save |= self._clock.should_save()
             self._report(model, trial, epoch, ignore_keys, plan)
-            if self._signals.received:
+            if self._signals.received or self._clock.should_stop():
                 raise StopRequested
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
@@ -825,14 +839,16 @@ class Trainer(TrainerApi):
         position = Position.from_stored(stored)
         if position is not None:
             position = Position(position.epoch) if self.args.ignore_data_skip else position.after_epoch()
+        args = self.args if self._extension is None else self._extension.apply_to(self.args)
         plan = plan_training(
-            self.args,
+            args,
             num_batches,
             self.num_examples(loader) if num_batches else None,
             self._train_batch_size,
             first_step=saved.global_step if saved is not None else 0,
             position=position,
         )
+        self._planned_before = saved.max_steps if saved is not None else plan.max_steps
         self._position = position or Position(
             plan.first_epoch, 0, plan.first_sample, is_begun=plan.first_sample > 0
         )
@@ -847,6 +863,7 @@ class Trainer(TrainerApi):
         self._meter = Meter(self._device, plan.first_step)
         if saved is not None:
             self._load_callback_state()
+            resume.apply_to_state(self._changes, self.state)
         return plan
 
     def _prepare_for_training(self, plan: TrainingPlan, loader: Any, checkpoint: str | None) -> nn.Module:
@@ -857,7 +874,7 @@ class Trainer(TrainerApi):
         self.create_optimizer_and_scheduler(num_training_steps=plan.max_steps)
         self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
         if checkpoint is not None:
-            self._load_optimizer_and_scheduler(checkpoint)
+            self._resume_optimizer(checkpoint, plan)
         self._parameters = list(model.parameters())
         self._num_flos_parameters = traits.count_flos_parameters(self.model)
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
@@ -865,12 +882,27 @@ class Trainer(TrainerApi):
         self._enter_train_mode(model)
         self._grad_norm = self._learning_rate = None
         self._wanted_step = self._saved_step = None
-        limits = (self.args.max_time, self.args.save_every)
-        self._clock = Clock(*(None if limit is None else parse_duration(limit) for limit in limits))
+        self._clock = Clock(self.args.max_time_seconds, self.args.save_every_seconds)
         handler = self.callback_handler
         handler.model, handler.optimizer, handler.lr_scheduler = self.model, self.optimizer, self.lr_scheduler
         handler.train_dataloader = loader
         return model
+
+    def _resume_optimizer(self, checkpoint: str, plan: TrainingPlan) -> None:
+        """Optimizer and schedule as they were, with the settings that were changed since."""
+        options = refresh.read_options(self.optimizer)
+        self._load_optimizer_and_scheduler(checkpoint)
+        if self._changes.applied:
+            refresh.apply_options(self.optimizer, self.lr_scheduler, options)
+        if self._extension is not None:
+            build = partial(schedules.build_schedule, self.args, self.optimizer)
+            extend_schedule(
+                self.lr_scheduler,
+                self._extension.policy,
+                old_steps=self._planned_before,
+                new_steps=plan.max_steps,
+                build=build if self._created_lr_scheduler else None,
+            )
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         """The model as the loop calls it: in its precision, and compiled where that is asked for."""
@@ -918,15 +950,6 @@ class Trainer(TrainerApi):
         iterator = loaders.start_at(loader, plan.first_sample, plan.first_batch)
         rng_files.restore_rng(self._resumed_rng)  # iter() draws from it, and did so before the interruption
         return iterator
-
-    def _mind_clock(self) -> None:
-        """Ask for a save, or for the end, where its time has come."""
-        if self._clock.is_idle:
-            return
-        self.control.should_save |= self._clock.should_save()
-        if self._clock.should_stop():
-            logger.warning("max_time=%s is over: saving and stopping.", self.args.max_time)
-            self.control.should_save = self.control.should_training_stop = True
 
     def _describe_weighting(self, batch: Any, plan: TrainingPlan) -> None:
         """Say it where the default makes a result depend on how batches are cut."""
@@ -1054,7 +1077,8 @@ class Trainer(TrainerApi):
                 f"The last checkpoint, of step {self._wanted_step}, was not saved: {error or 'see the log'}. "
                 f"The newest one is of step {self._saved_step}."
             ) from error
-        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+        is_wanted = self.args.load_best_model_at_end and not self._signals.received
+        if is_wanted and self.state.best_model_checkpoint is not None:
             self._load_best_model()
         self._event("on_train_end")
         return TrainOutput(step, train_loss, metrics)

@@ -8,7 +8,7 @@ import logging
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from footplate.arguments import TrainingArguments
 from footplate.optim import build_optimizer, build_schedule, decay_parameter_names, find_optimizer
@@ -127,15 +127,19 @@ def test_a_longer_run_or_another_curve_counts_from_the_next_update_on():
         assert resumed.groups[0]["lr"] != old.groups[0]["lr"]
 
 
-def test_a_schedule_whose_rate_is_its_state_keeps_it_and_says_so(caplog):
-    run = Run(**SETTINGS)
-    scheduler = ReduceLROnPlateau(run.optimizer)
-    options = read_options(run.optimizer)
-    run.optimizer.param_groups[0]["lr"] = 1e-7
-    with caplog.at_level(logging.WARNING):
-        apply_options(run.optimizer, scheduler, options)
-    assert run.optimizer.param_groups[0]["lr"] == 1e-7
-    assert "The rates of ReduceLROnPlateau are part of its state" in caplog.text
+@pytest.mark.parametrize("kind", [ReduceLROnPlateau, lambda optimizer: StepLR(optimizer, 5)])
+def test_a_schedule_whose_rate_is_its_state_keeps_it_and_says_so(kind, caplog):
+    old = Run(**SETTINGS)
+    old.optimizer.param_groups[0]["lr"] = 1e-7  # as low as the schedule has brought it
+    for rate, num_warnings in ((1e-2, 0), (3e-2, 1)):
+        run = Run(**{**SETTINGS, "learning_rate": rate, "weight_decay": 0.7})
+        scheduler, options = kind(run.optimizer), read_options(run.optimizer)
+        run.optimizer.load_state_dict(old.optimizer.state_dict())
+        with caplog.at_level(logging.WARNING):
+            apply_options(run.optimizer, scheduler, options)
+        assert (run.groups[0]["lr"], run.groups[0]["weight_decay"]) == (1e-7, 0.7)
+        assert len(caplog.records) == num_warnings
+    assert f"The rates of {type(scheduler).__name__} are part of its state" in caplog.text
 
 
 def test_a_rate_that_is_a_tensor_stays_the_same_object():

@@ -28,10 +28,12 @@ def apply_options(optimizer: Optimizer, scheduler: Any, options: Sequence[dict[s
     for group, fresh in zip(groups, options, strict=True):
         group.update({name: value for name, value in fresh.items() if name not in RATES})
     if not isinstance(scheduler, LambdaLR):
-        logger.warning(
-            "The rates of %s are part of its state: a changed learning_rate does not reach them.",
-            type(scheduler).__name__,
-        )
+        pairs = zip(groups, options, strict=True)
+        if any(group.get("initial_lr") != fresh.get("initial_lr") for group, fresh in pairs):
+            logger.warning(
+                "The rates of %s are part of its state: a changed learning_rate does not reach them.",
+                type(scheduler).__name__,
+            )
         return
     rates = [_plain(fresh.get("initial_lr", fresh["lr"])) for fresh in options]
     scheduler.base_lrs = rates

@@ -150,7 +150,6 @@ def check_not_yet_supported(args: TrainingArguments) -> None:
         "fsdp": (args.fsdp, "FSDP"),
         "parallelism_config": (args.parallelism_config, "several processes"),
         "debug": (args.debug, "the debug options"),
-        "enable_jit_checkpoint": (args.enable_jit_checkpoint, "saving on a signal"),
     }
     for setting, (value, subject) in wanted.items():
         if value:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from footplate.state import ExportableState
 
@@ -49,6 +50,22 @@ class Position(ExportableState):
     def state(self) -> dict[str, Any]:
         """All of it, as plain numbers."""
         return {"args": {}, "attributes": dict(vars(self))}
+
+
+class Extension(NamedTuple):
+    """A later end for a run that is resumed, in the unit it was planned in, and what its schedule does."""
+
+    end: float
+    policy: str
+
+    def apply_to(self, args: TrainingArguments) -> TrainingArguments:
+        """The arguments with the later end; those given stay as they are."""
+        later = copy.copy(args)
+        if args.max_steps > 0:
+            later.max_steps = int(self.end)
+        else:
+            later.num_train_epochs = float(self.end)
+        return later
 
 
 @dataclass(frozen=True)
