@@ -24,7 +24,13 @@ from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_pr
 from footplate.checkpoint import arguments as argument_files
 from footplate.checkpoint import resume, rotation, weights
 from footplate.checkpoint import rng as rng_files
-from footplate.checkpoint.publish import Contents, check_intact, publish_checkpoint
+from footplate.checkpoint.publish import (
+    Contents,
+    check_intact,
+    find_state,
+    load_loader_state,
+    publish_checkpoint,
+)
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.checkpoint.snapshot import HostCopy, num_bytes
 from footplate.checkpoint.writer import BackgroundWriter
@@ -251,6 +257,8 @@ class Trainer(TrainerApi):
         self._grad_norm: torch.Tensor | None = None
         self._learning_rate: float | None = None
         self._position = Position()
+        self._loader_state: dict[str, Any] | None = None
+        self._was_given_up = False
         self._signals = StopSignals()
         self._clock = Clock()
         self._changes = resume.Differences()
@@ -558,6 +566,8 @@ class Trainer(TrainerApi):
         batches_done = plan.first_batch if epoch == plan.first_epoch else 0
         epoch_iterator = self._start_epoch(loader, epoch, plan)
         for size in plan.update_sizes(batches_done):
+            if size > 1:  # an update that may be given up half-way: its batches are then still to come
+                self._loader_state = find_state(loader)
             micro_batches, num_items = traits.call_positional(
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
@@ -625,6 +635,7 @@ class Trainer(TrainerApi):
                 return self._accumulate_once(model, micro_batches, num_items)
             except StopRequested:
                 self._undo_update(before)
+                self._was_given_up = True
                 raise
             except (RuntimeError, MemoryError) as error:
                 if not self._micro_batches.shrink(error, micro_batches):
@@ -880,7 +891,8 @@ class Trainer(TrainerApi):
         self._initial_num_input_tokens_seen = self.state.num_input_tokens_seen
         self._zero_grad()
         self._enter_train_mode(model)
-        self._grad_norm = self._learning_rate = None
+        self._grad_norm = self._learning_rate = self._loader_state = None
+        self._was_given_up = False
         self._wanted_step = self._saved_step = None
         self._clock = Clock(self.args.max_time_seconds, self.args.save_every_seconds)
         handler = self.callback_handler
@@ -933,6 +945,10 @@ class Trainer(TrainerApi):
         if checkpoint is None:
             return
         self._load_rng_state(checkpoint)
+        self._loader_state = None if self.args.ignore_data_skip else load_loader_state(checkpoint)
+        loader = self.callback_handler.train_dataloader
+        if self._loader_state is not None and hasattr(loader, "load_state_dict"):
+            loader.load_state_dict(self._loader_state)
         for flag in self._position.pending:
             setattr(self.control, flag, True)
         self._position.pending = []
@@ -947,7 +963,10 @@ class Trainer(TrainerApi):
             loader.set_epoch(epoch)
         if not is_resumed:
             return iter(loader)
-        iterator = loaders.start_at(loader, plan.first_sample, plan.first_batch)
+        if self._loader_state is not None and hasattr(loader, "load_state_dict"):
+            iterator: Iterator[Any] = iter(loader)
+        else:
+            iterator = loaders.start_at(loader, plan.first_sample, plan.first_batch)
         rng_files.restore_rng(self._resumed_rng)  # iter() draws from it, and did so before the interruption
         return iterator
 
@@ -1450,7 +1469,8 @@ class Trainer(TrainerApi):
         """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
         joints = ("save_model", "_save", "_save_checkpoint")
         is_own = any(getattr(type(self), name) is not getattr(Trainer, name) for name in joints)
-        return self.args.save_in_background and not is_own and not self.callback_handler.listens("on_save")
+        is_watched = self.callback_handler.listens("on_save")
+        return self.args.save_in_background and self.is_in_train and not is_own and not is_watched
 
     def _capture_contents(self, run_dir: str) -> Contents:
         """The state of the run as it is now, apart from the model."""
@@ -1464,6 +1484,8 @@ class Trainer(TrainerApi):
         self._store_callback_state()
         contents = Contents(self.state.to_json_text())
         if not self.args.save_only_model:
+            state = find_state(self.callback_handler.train_dataloader)
+            contents.loader = self._loader_state if self._was_given_up else state
             contents.optimizer, contents.schedule = (
                 self.optimizer.state_dict(),
                 self.lr_scheduler.state_dict(),

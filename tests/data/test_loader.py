@@ -6,6 +6,7 @@ import io
 import random
 import time
 import warnings
+from itertools import count
 
 import datasets
 import numpy as np
@@ -107,7 +108,10 @@ def test_a_generator_of_its_own_leaves_the_global_state_alone():
 
 
 def augment(rows):
-    return {"x": rows["x"], "noise": [[random.random(), np.random.rand(), torch.rand(()).item()] for _ in rows["x"]]}
+    return {
+        "x": rows["x"],
+        "noise": [[random.random(), np.random.rand(), torch.rand(()).item()] for _ in rows["x"]],
+    }
 
 
 NOISY = [Noisy(), NoisyAtOnce(), TABLE.with_transform(augment)]
@@ -228,7 +232,9 @@ def test_a_resumed_epoch_may_go_on_in_other_batches_by_other_workers(order):
 
 def test_the_epoch_after_one_begun_in_other_batches_is_grouped_anew():
     loader = noisy_loader("by length", batch_size=6)
-    loader.load_state_dict({"epoch": 0, "num_samples": 8, "num_batches": 2, "order": {"seed": 3, "batch_size": 4}})
+    loader.load_state_dict(
+        {"epoch": 0, "num_samples": 8, "num_batches": 2, "order": {"seed": 3, "batch_size": 4}}
+    )
     assert [len(flat_ids(loader)), flat_ids(loader)] == [15, ORDERS["by length"](6).indices(1)]
 
 
@@ -335,18 +341,24 @@ SAMPLERS = {
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_any_sampler_is_resumed(sampler, num_workers):
-    """Training draws too, and its generators are restored after the pass has started, as the Trainer does it."""
+    """Training draws too, and its generators are restored after the pass has started, as by the Trainer."""
 
     def run(stops, num_epochs=3):
         torch.manual_seed(0)
         seen, state, rng, epoch, dataset = [], None, None, 0, Noisy(46)
         for stop in [*stops, None]:
             loader = Loader(
-                dataset, collate_fn=random_collate, num_workers=num_workers, is_training=True, **SAMPLERS[sampler]()
+                dataset,
+                collate_fn=random_collate,
+                num_workers=num_workers,
+                is_training=True,
+                **SAMPLERS[sampler](),
             )
             if state is not None:
                 loader.load_state_dict(restored(state))
-                if loader.num_batches_left == 0:  # on to the next epoch: its start draws from training's numbers
+                if (
+                    loader.num_batches_left == 0
+                ):  # on to the next epoch: its start draws from training's numbers
                     epoch += 1
                     torch.set_rng_state(rng)
             count = 0
@@ -437,7 +449,12 @@ def test_the_batches_left_are_counted(dataset, drop_last, left):
         counted.append(loader.num_batches_left)
         assert len(ids(loader)) == counted[-1]
     assert counted == left
-    assert Loader(Stream(), batch_size=4).num_batches_left is None
+    for endless in (Loader(Stream(), batch_size=4), Loader(Numbers(), batch_size=4, sampler=count())):
+        endless.seek(4)
+        assert endless.num_batches_left is None
+    single = Loader(Numbers(), batch_size=None)
+    single.seek(4)
+    assert single.num_batches_left == 19
 
 
 def test_a_whole_training_pass_moves_to_the_next_epoch_and_a_broken_one_does_not():

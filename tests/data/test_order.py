@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 
 import numpy as np
@@ -105,6 +106,19 @@ def test_seeking_cuts_the_next_pass_and_only_that(order, position):
 def test_seeking_outside_the_epoch_is_refused(position):
     with pytest.raises(ValueError, match="positions 0 to 23"):
         RandomOrder(23).seek(position)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
+def test_a_pass_can_follow_the_settings_it_began_with(order):
+    begun = order.settings()
+    whole = list(order)
+    changed = copy.copy(order)
+    changed.seed = 6
+    changed.batch_size = 7
+    changed.seek(5, begun)
+    assert list(changed) == whole[5:]
+    assert list(changed) == list(changed.indices(changed.epoch))  # the next pass goes by its own
+    assert changed.seed == 6
 
 
 def test_a_subclass_needs_only_indices():

@@ -18,7 +18,16 @@ from footplate.data.reads import (
     seed_generators,
     seed_of,
 )
-from numbered import ManyAtOnce, Noisy, NoisyAtOnce, Numbers, contents, generator_states, noise, random_collate
+from numbered import (
+    ManyAtOnce,
+    Noisy,
+    NoisyAtOnce,
+    Numbers,
+    contents,
+    generator_states,
+    noise,
+    random_collate,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -147,8 +156,6 @@ def test_rows_are_fetched_in_one_call_where_that_is_possible():
 @pytest.mark.parametrize("dataset", [Noisy(), NoisyAtOnce()])
 def test_a_worker_draws_what_this_process_draws(dataset):
     requests = [(seed_of(position), [position, position + 1]) for position in range(0, 8, 2)]
-    there = DataLoader(
-        SeededRows(dataset), batch_sampler=requests, collate_fn=random_collate, num_workers=2
-    )
+    there = DataLoader(SeededRows(dataset), batch_sampler=requests, collate_fn=random_collate, num_workers=2)
     here = [read_seeded(seed, read_rows, dataset, rows, random_collate) for seed, rows in requests]
     assert contents(there) == contents(here)

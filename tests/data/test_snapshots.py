@@ -76,7 +76,9 @@ def test_generators_repeat_what_they_drew_and_then_go_on_as_they_were():
     assert generator_states() == before
     follower = torch.Generator().manual_seed(3)
     torch.rand(2, generator=follower)
-    assert torch.equal(own.get_state(), follower.get_state())  # a generator of one's own stays where it got to
+    assert torch.equal(
+        own.get_state(), follower.get_state()
+    )  # a generator of one's own stays where it got to
 
 
 def test_saved_generators_can_be_read_without_running_code():

@@ -181,7 +181,6 @@ def test_a_best_metric_that_evaluation_does_not_give_is_refused(name, found, wor
         ({"push_to_hub": True}, "push_to_hub"),
         ({"report_to": ["tensorboard"]}, "report_to"),
         ({"deepspeed": {}}, "deepspeed"),
-        ({"enable_jit_checkpoint": True}, "enable_jit_checkpoint"),
         ({"debug": "underflow_overflow"}, "debug"),
     ],
 )

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import tiny
 from footplate.data.loaders import has_length, num_examples
-from footplate.training.plan import plan_training
+from footplate.training.plan import Position, plan_training
 
 DURATIONS = [
     {"num_train_epochs": 1},
@@ -108,17 +108,17 @@ def test_the_updates_of_an_epoch_use_every_batch_once(tmp_path, num_batches, acc
     assert set(sizes[:-1]) <= {accumulation}
     assert 1 <= sizes[-1] <= accumulation
     for updates_done in range(plan.updates_per_epoch + 1):
-        assert list(plan.update_sizes(updates_done)) == sizes[updates_done:]
+        assert list(plan.update_sizes(sum(sizes[:updates_done]))) == sizes[updates_done:]
     assert plan.epoch_at(2, num_batches) == 3.0
 
 
 def test_a_resumed_run_starts_in_its_epoch_after_the_updates_it_made(tmp_path):
     args = tiny.arguments(tmp_path, gradient_accumulation_steps=2)
     places = [
-        (plan.first_epoch, plan.first_update, plan.first_sample)
+        (plan.first_epoch, plan.first_batch, plan.first_sample)
         for plan in (plan_training(args, 5, None, 8, first_step=step) for step in range(5))
     ]
-    assert places == [(0, 0, 0), (0, 1, 16), (0, 2, 32), (1, 0, 0), (1, 1, 16)]
+    assert places == [(0, 0, 0), (0, 2, 16), (0, 4, 32), (1, 0, 0), (1, 2, 16)]
 
 
 def test_a_loader_without_a_dataset_counts_full_batches(tmp_path):
@@ -130,3 +130,28 @@ def test_a_plan_does_not_change(tmp_path):
     plan = plan_training(tiny.arguments(tmp_path), 5, None, 8)
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.max_steps = 3
+
+
+def position_after(num_samples: int, epoch: int = 1) -> Position:
+    return Position(epoch, samples_done=num_samples, is_begun=True)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "first_batch", "max_steps"), [(8, 2, 15), (4, 4, 5 + 2 + 6 + 10), (16, 1, 5 + 2 + 2 + 3)]
+)
+def test_another_batch_size_on_resume_goes_on_at_the_same_sample(tmp_path, batch_size, first_batch, max_steps):
+    args = tiny.arguments(tmp_path, num_train_epochs=3)
+    num_batches = -(-40 // batch_size)
+    plan = plan_training(args, num_batches, 40, batch_size, first_step=7, position=position_after(16))
+    assert (plan.first_epoch, plan.first_sample, plan.first_batch) == (1, 16, first_batch)
+    assert plan.max_steps == max_steps
+    assert sum(plan.update_sizes(plan.first_batch)) * batch_size >= 24
+
+
+def test_an_epoch_that_is_over_is_followed_by_the_next():
+    over = Position(2, 5, 40, is_begun=True, is_epoch_over=True, pending=["should_save"])
+    assert over.after_epoch() == Position(3, pending=["should_save"])
+    inside = position_after(8)
+    assert inside.after_epoch() is inside
+    assert Position.from_stored(inside.state()) == inside
+    assert Position.from_stored(None) is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from footplate.checkpoint.files import Folder, save_plain
+from footplate.checkpoint.files import Folder, load_plain, save_plain
 from footplate.checkpoint.optimizer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME
 from footplate.checkpoint.rng import save_rng
 from footplate.checkpoint.seal import check_free_space, discard, seal, staging_folder, verify_checkpoint
@@ -66,3 +66,16 @@ def check_intact(folder: Folder) -> None:
             f"{folder} cannot be resumed from: {verdict.reason}. Use resume_from_checkpoint=True for the "
             "newest intact checkpoint of output_dir."
         )
+
+
+def find_state(loader: Any) -> dict[str, Any] | None:
+    """Where a loader is, if it can say."""
+    state: dict[str, Any] | None = loader.state_dict() if hasattr(loader, "state_dict") else None
+    return state
+
+
+def load_loader_state(folder: Folder) -> dict[str, Any] | None:
+    """Where the loader of a checkpoint was; None where that was not kept."""
+    path = Path(folder, LOADER_NAME)
+    state: dict[str, Any] | None = load_plain(path) if path.is_file() else None
+    return state

@@ -60,12 +60,12 @@ class Loader(DataLoader[Any]):
     @property
     def num_batches_left(self) -> int | None:
         """How many batches the next pass gives, from where it starts; None where only reading can tell."""
-        start = self._start_of(self.iteration)
-        if start is None:
-            return len(self) if has_length(self) else None
-        if self._is_stream:
+        start = self._start_of(self.iteration) or {"num_samples": 0, "num_batches": 0}
+        if self._is_stream and self._is_ours():
             return count_stream_left(self.dataset, self.batch_size or 1, self.drop_last, start)
-        return count_left(self.batch_sampler, start)
+        if not has_length(self):
+            return None
+        return count_left(self.batch_sampler if self._is_ours() else self, start)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pass is after the last batch handed out: plain values, and the dataset's own state."""

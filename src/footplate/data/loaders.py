@@ -57,8 +57,20 @@ def build_loader(
     )
 
 
-def start_at(loader: Any, num_samples: int, num_batches: int) -> Iterator[Any]:
-    """A pass over any loader past what was seen: sought where that is possible, else read and dropped."""
+def start_at(
+    loader: Any, num_samples: int, num_batches: int, state: dict[str, Any] | None = None
+) -> Iterator[Any]:
+    """A pass over any loader past what was seen: sought where that is possible, else read and dropped.
+
+    Args:
+        loader: A `Loader`, or anything that gives batches.
+        num_samples: How many samples of the epoch were used.
+        num_batches: How many batches of the epoch they were, cut as the loader cuts them now.
+        state: What the `state_dict` of such a loader said then, if it has one.
+    """
+    if state is not None and hasattr(loader, "load_state_dict"):
+        loader.load_state_dict(state)
+        return iter(loader)
     if isinstance(loader, Loader):
         loader.seek(num_samples, num_batches)
         return iter(loader)

@@ -65,6 +65,7 @@ class StreamReader:
         self.seed = seed
         self.share = share.with_batch_size(settings.batch_size)
         self.worker = worker
+        self._keeps_place = keeps_place(self.dataset)
         self._has_begun = False
         self._is_ahead = False  # a sample more was read than was given: the dataset's state is of no use
         self._length = find_length(self.dataset) if worker is None else None
@@ -93,7 +94,7 @@ class StreamReader:
         """How far the reader got with the last batch it gave."""
         if not self._has_begun:
             return self.share
-        is_known = keeps_place(self.dataset) and not self._is_ahead
+        is_known = self._keeps_place and not self._is_ahead
         return replace(self.share, stream=find_state(self.dataset) if is_known else None)
 
     def _open(self) -> Any:
@@ -278,7 +279,8 @@ def find_length(dataset: Any) -> int | None:
 def keeps_place(dataset: Any) -> bool:
     """Whether a dataset's state leads back to the very next sample.
 
-    The state of a stream of `datasets` does not hold the samples that wait in a shuffle buffer.
+    The state of a stream of `datasets` does not hold the samples that wait in a shuffle buffer. Nor does it hold
+    random numbers that a `map` drew for samples which a later stage read ahead: let random maps come last.
     """
     if not has_state(dataset):
         return False
