@@ -79,6 +79,10 @@ class TrainerApi:
     current_flos = _total_flos = _forwarded("_meter", "flos")
     tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
+    @property
+    def _weighs_items(self) -> bool:
+        return self.args.loss_weighting == "items"
+
     # ---- data and optimizer ----
 
     def num_examples(self, dataloader: Any) -> int:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,33 +15,24 @@ import torch
 from torch import nn
 
 from footplate import comm
-from footplate.api import TrainerApi
 from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
-from footplate.checkpoint import arguments as argument_files
-from footplate.checkpoint import resume, rotation, weights
+from footplate.checkpoint import resume
 from footplate.checkpoint import rng as rng_files
-from footplate.checkpoint.publish import (
-    Contents,
-    check_intact,
-    find_state,
-    load_loader_state,
-    publish_checkpoint,
-)
-from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
-from footplate.checkpoint.snapshot import HostCopy, num_bytes
+from footplate.checkpoint.publish import find_state
+from footplate.checkpoint.snapshot import HostCopy
 from footplate.checkpoint.writer import BackgroundWriter
 from footplate.data import columns, loaders, samplers
 from footplate.data.collators import DataCollatorWithPadding, default_data_collator
 from footplate.distributed.accelerator import build_accelerator
 from footplate.distributed.strategy import build_strategy
+from footplate.evaluating import Evaluating
 from footplate.evaluation import metrics as metric_tools
-from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory import TrainerMemoryTracker
-from footplate.optim import groups, refresh, schedules
-from footplate.optim.extend import extend_schedule
+from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
-from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput, TrainOutput
+from footplate.outputs import TrainOutput
+from footplate.saving import Saving
 from footplate.state import TRAINER_STATE_NAME, TrainerControl, TrainerState, export_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
@@ -52,7 +40,7 @@ from footplate.training.clock import Clock
 from footplate.training.meter import Meter, Records
 from footplate.training.plan import Extension, Position, TrainingPlan, plan_training
 from footplate.training.retry import MicroBatches
-from footplate.training.seed import preserved_generators, seed_run
+from footplate.training.seed import seed_run
 from footplate.training.signals import StopRequested, StopSignals
 from footplate.training.watch import StepData, TrainWindow, UpdateStart, accepts_update
 from footplate.wrappers import forward_parameters
@@ -66,7 +54,7 @@ _OBEY_NAMES = (
 )
 
 
-class Trainer(TrainerApi):
+class Trainer(Evaluating, Saving):
     """Trains, evaluates and predicts with any `torch.nn.Module`.
 
     Args:
@@ -808,25 +796,6 @@ class Trainer(TrainerApi):
 
     # ---- train: what the loop above names ----
 
-    @property
-    def _weighs_items(self) -> bool:
-        return self.args.loss_weighting == "items"
-
-    def _find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | None:
-        """The folder to resume from, if any; one that is not intact is refused."""
-        if not resume_from_checkpoint:
-            return None
-        if resume_from_checkpoint not in (True, "auto"):
-            check_intact(str(resume_from_checkpoint))
-            return str(resume_from_checkpoint)
-        found = rotation.find_last_checkpoint(self.args.output_dir)
-        if found is None and resume_from_checkpoint is True:
-            raise ValueError(
-                f"resume_from_checkpoint=True, and there is no checkpoint in {self.args.output_dir!r}. Check "
-                "output_dir, or use resume_from_checkpoint='auto' to start where there is none."
-            )
-        return found
-
     def _prepare_model_for_run(self, trial: Any, checkpoint: str | None) -> None:
         """The model as this run starts with it."""
         self._hp_search_setup(trial)
@@ -900,22 +869,6 @@ class Trainer(TrainerApi):
         handler.train_dataloader = loader
         return model
 
-    def _resume_optimizer(self, checkpoint: str, plan: TrainingPlan) -> None:
-        """Optimizer and schedule as they were, with the settings that were changed since."""
-        options = refresh.read_options(self.optimizer)
-        self._load_optimizer_and_scheduler(checkpoint)
-        if self._changes.applied:
-            refresh.apply_options(self.optimizer, self.lr_scheduler, options)
-        if self._extension is not None:
-            build = partial(schedules.build_schedule, self.args, self.optimizer)
-            extend_schedule(
-                self.lr_scheduler,
-                self._extension.policy,
-                old_steps=self._planned_before,
-                new_steps=plan.max_steps,
-                build=build if self._created_lr_scheduler else None,
-            )
-
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         """The model as the loop calls it: in its precision, and compiled where that is asked for."""
         model = self._strategy.prepare_model(model)
@@ -932,28 +885,6 @@ class Trainer(TrainerApi):
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
-
-    def _take_up(
-        self,
-        model: nn.Module,
-        plan: TrainingPlan,
-        trial: Any,
-        ignore_keys: list[str] | None,
-        checkpoint: str | None,
-    ) -> None:
-        """Bring a resumed run to the very point it was left at, and finish what was cut short there."""
-        if checkpoint is None:
-            return
-        self._load_rng_state(checkpoint)
-        self._loader_state = None if self.args.ignore_data_skip else load_loader_state(checkpoint)
-        loader = self.callback_handler.train_dataloader
-        if self._loader_state is not None and hasattr(loader, "load_state_dict"):
-            loader.load_state_dict(self._loader_state)
-        for flag in self._position.pending:
-            setattr(self.control, flag, True)
-        self._position.pending = []
-        self._report(model, trial, plan.first_epoch, ignore_keys, plan)
-        self._resumed_rng = rng_files.capture_rng()
 
     def _start_epoch(self, loader: Any, epoch: int, plan: TrainingPlan) -> Iterator[Any]:
         """The batches of an epoch, from where a resumed run left it."""
@@ -1014,12 +945,6 @@ class Trainer(TrainerApi):
             labels = batches.labels_of(inputs, self.label_names, self.compute_loss_func is not None)
             logits = batches.outputs_without_loss(outputs, traits.ignored_outputs(self.model), has_loss=True)
             self._train_window.add(self._preprocess(logits, labels), labels)
-
-    def _preprocess(self, logits: Any, labels: Any) -> Any:
-        """Logits as metrics see them."""
-        if logits is None or self.preprocess_logits_for_metrics is None:
-            return logits
-        return self.preprocess_logits_for_metrics(logits, labels)
 
     def _backward_options(self) -> dict[str, Any]:
         """LOMO steps inside backward and must be told its rate."""
@@ -1101,410 +1026,6 @@ class Trainer(TrainerApi):
             self._load_best_model()
         self._event("on_train_end")
         return TrainOutput(step, train_loss, metrics)
-
-    # ---- evaluate ----
-
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        """Metrics on an evaluation set, or on each of several.
-
-        Args:
-            eval_dataset: Another dataset than the Trainer's own, or several by name.
-            ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key begins with.
-        """
-        given = eval_dataset is not None
-        eval_dataset = eval_dataset if given else self.eval_dataset
-        if isinstance(eval_dataset, dict):
-            return self._evaluate_each(eval_dataset, given, ignore_keys, metric_key_prefix)
-        self._memory_tracker.start()
-        loader = self.get_eval_dataloader(eval_dataset)
-        start_time = time.time()
-        output = self.evaluation_loop(
-            loader,
-            description="Evaluation",
-            prediction_loss_only=True
-            if self.compute_metrics is None
-            else None,  # nobody would look at the rest
-            ignore_keys=ignore_keys,
-            metric_key_prefix=metric_key_prefix,
-        )
-        self._add_speed(output, start_time, metric_key_prefix)
-        traits.call_with_declared(self.log, logs=output.metrics)
-        self._end_of_evaluation(output.metrics, is_round_end=not self._is_in_round)
-        self._memory_tracker.stop_and_update_metrics(output.metrics)
-        return output.metrics
-
-    def _evaluate_each(
-        self, datasets: dict[str, Any], given: bool, ignore_keys: list[str] | None, prefix: str
-    ) -> dict[str, float]:
-        """One round over several sets: the metrics of each under its name, and their joint loss."""
-        merged: dict[str, float] = {}
-        weighted: list[tuple[float, float]] = []
-        self._is_in_round = True
-        try:
-            for name, dataset in datasets.items():
-                metrics = self.evaluate(
-                    eval_dataset=dataset if given else name,
-                    ignore_keys=ignore_keys,
-                    metric_key_prefix=f"{prefix}_{name}",
-                )
-                merged.update(metrics)
-                if f"{prefix}_{name}_loss" in metrics:
-                    weighted.append((metrics[f"{prefix}_{name}_loss"], self._eval_weight))
-        finally:
-            self._is_in_round = False
-        total = sum(weight for _, weight in weighted)
-        if total:
-            joint = {f"{prefix}_loss": sum(loss * weight for loss, weight in weighted) / total}
-            merged.update(joint)
-            traits.call_with_declared(self.log, logs=joint)
-        self._end_of_evaluation(merged, is_round_end=True)
-        return merged
-
-    def _end_of_evaluation(self, metrics: dict[str, float], is_round_end: bool) -> None:
-        """Tell the callbacks, after the state knows whether this was the best."""
-        if self._is_for_loop and is_round_end:
-            self._is_for_loop = False  # an evaluation that a callback asks for decides nothing
-            self._determine_best_metric(metrics, None)
-        self._event("on_evaluate", metrics=metrics, is_round_end=is_round_end)
-
-    def predict(
-        self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
-    ) -> PredictionOutput:
-        """Predictions on a dataset, and metrics where it has labels.
-
-        Args:
-            test_dataset: What to predict on.
-            ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key of the metrics begins with.
-        """
-        self._memory_tracker.start()
-        loader = self.get_test_dataloader(test_dataset)
-        start_time = time.time()
-        output = self.evaluation_loop(
-            loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
-        )
-        self._add_speed(output, start_time, metric_key_prefix)
-        self._event("on_predict", metrics=output.metrics)
-        self._memory_tracker.stop_and_update_metrics(output.metrics)
-        return PredictionOutput(output.predictions, output.label_ids, output.metrics)
-
-    def evaluation_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        prediction_loss_only: bool | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> EvalLoopOutput:
-        """One pass over a loader without learning: predict each batch, collect, compute metrics."""
-        args = self.args
-        loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
-        keeps_batches = not args.batch_eval_metrics or description == "Prediction"
-        model = self._prepare_for_evaluation()
-        self.callback_handler.eval_dataloader = dataloader
-        collector = self._build_collector(dataloader)
-        metrics: dict[str, Any] = {}
-        self._eval_records = Records()
-        try:
-            for inputs, is_last in batches.mark_last(dataloader):
-                self._eval_batch_weight = self._weigh(inputs)
-                loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
-                logits = self._preprocess(logits, labels)
-                self._collect(collector, inputs, loss, *((logits, labels) if keeps_batches else (None, None)))
-                self._event("on_prediction_step")
-                if self._signals.received and self.is_in_train:
-                    raise StopRequested
-                if args.batch_eval_metrics and logits is not None and labels is not None:
-                    metrics = self._compute_batch_metrics(inputs, loss, logits, labels, is_last)
-            metrics.update(self._compute_metrics(collector))
-            metrics = {**metric_tools.plain_numbers(metrics), **self._eval_records.drain()}
-        finally:
-            self._eval_records = None
-
-        self._eval_weight = collector.weight
-        if collector.loss is not None:
-            metrics[f"{metric_key_prefix}_loss"] = collector.loss
-        if self.model_preparation_time is not None:
-            metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
-        metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
-        return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
-
-    def prediction_loop(
-        self,
-        dataloader: Any,
-        description: str,
-        prediction_loss_only: bool | None = None,
-        ignore_keys: list[str] | None = None,
-        metric_key_prefix: str = "eval",
-    ) -> EvalLoopOutput:
-        """The 4.x name of `evaluation_loop`."""
-        return self.evaluation_loop(
-            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
-        )
-
-    def prediction_step(
-        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
-    ) -> tuple[torch.Tensor | None, Any, Any]:
-        """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
-        inputs = self._prepare_inputs(inputs)
-        has_own_loss = self.compute_loss_func is not None
-        labels = comm.nested_detach(batches.labels_of(inputs, self.label_names, has_own_loss))
-        return_loss = batches.entry(inputs, "return_loss")
-        gives_loss = self.can_return_loss if return_loss is None else return_loss
-        has_loss = labels is not None or (not self.label_names and bool(gives_loss))
-        loss = None
-        with torch.no_grad(), self.compute_loss_context_manager():
-            if has_loss:
-                num_items = (
-                    None if self._weighs_items else self._get_num_items_in_batch([inputs], self._device)
-                )
-                loss, outputs = self._call_compute_loss(model, inputs, True, num_items)
-                loss = loss.detach().mean()
-            else:
-                outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
-                if not isinstance(inputs, Mapping):  # a tuple does not say which part is a label; a loss does
-                    loss, labels = batches.loss_of_unnamed(inputs, outputs)
-                    has_loss = loss is not None
-        if prediction_loss_only:
-            return loss, None, None
-        ignored = traits.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
-        logits = batches.outputs_without_loss(outputs, ignored, has_loss)
-        return loss, comm.nested_detach(logits), labels
-
-    # ---- evaluate: what the methods above name ----
-
-    def _evaluate(
-        self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
-    ) -> dict[str, float]:
-        """Evaluation during training; a schedule that follows a metric moves on it."""
-        self._is_for_loop = not skip_scheduler
-        before = rng_files.capture_rng()
-        try:
-            metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
-        except StopRequested:  # a resumed run makes this evaluation from its beginning
-            rng_files.restore_rng(before)
-            undone = ("should_evaluate", "should_save")
-            self._position.pending = [flag for flag in undone if getattr(self.control, flag)]
-            raise
-        self._report_to_hp_search(trial, self.state.global_step, metrics)
-        if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
-            self.lr_scheduler.step(
-                metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
-            )
-        return metrics
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """Note in the state whether this evaluation is the best so far, and return it."""
-        name = self.args.metric_for_best_model
-        if name is None:
-            return False
-        value = metric_tools.read_metric(metrics, name)
-        if metric_tools.is_better(value, self.state.best_metric, bool(self.args.greater_is_better)):
-            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
-        return self.state.best_global_step == self.state.global_step and value == self.state.best_metric
-
-    def _check_best_metric(self, ignore_keys: list[str] | None) -> None:
-        """Refuse a metric that no evaluation will give, before hours went by: try one batch of each set."""
-        name = self.args.metric_for_best_model
-        if name is None or self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
-            return
-        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
-        with preserved_generators():
-            found = checks.keys_without_metrics(sets) | self._rehearse_metrics(sets, ignore_keys)
-        checks.check_best_metric(name, found, self.label_names)
-
-    def _evaluates_in_its_own_way(self) -> bool:
-        """Whether metrics come from somewhere a rehearsal would not see."""
-        cls = type(self)
-        overridden = (
-            cls.evaluate is not Trainer.evaluate or cls.evaluation_loop is not Trainer.evaluation_loop
-        )
-        return overridden or self.args.batch_eval_metrics
-
-    def _rehearse_metrics(self, sets: dict[str, Any], ignore_keys: list[str] | None) -> set[str]:
-        """The keys that evaluation gives on the first batch of each set."""
-        found: set[str] = set()
-        model = self._prepare_for_evaluation()
-        for name in sets:
-            collector = self._build_collector(None)
-            for inputs in islice(self.get_eval_dataloader(name or None), 1):
-                loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
-                self._collect(collector, inputs, loss, self._preprocess(logits, labels), labels)
-            try:
-                keys = list(self._compute_metrics(collector))
-            except Exception as error:  # a metric may not be defined on so few rows
-                logger.info("compute_metrics could not be tried on one batch: %s", error)
-                return {checks.ANY_KEY}
-            found.update(f"{name}_{key}" if name else key for key in [*keys, *collector.loss_keys])
-            found.update(collector.loss_keys)
-        self._enter_train_mode(self.model_wrapped)
-        return found
-
-    def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
-        """What `compute_metrics` gives for a whole set; nothing where batches are measured one by one."""
-        if self.compute_metrics is None or self.args.batch_eval_metrics:
-            return {}
-        return metric_tools.compute_set_metrics(
-            self.compute_metrics, collector, self.args.include_for_metrics
-        )
-
-    def _prepare_for_evaluation(self) -> nn.Module:
-        """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
-        if self.is_in_train:
-            model = self.model_wrapped
-        else:
-            start_time = time.time()
-            model = self._wrap_model(self.model_wrapped, training=False)
-            if self.optimizer is None:
-                self.model_preparation_time = round(time.time() - start_time, 4)
-            if self.args.fp16_full_eval or self.args.bf16_full_eval:
-                model = model.to(torch.float16 if self.args.fp16_full_eval else torch.bfloat16)
-        model.eval()
-        if callable(getattr(self.optimizer, "eval", None)):
-            self.optimizer.eval()
-        return model
-
-    def _build_collector(self, dataloader: Any) -> Collector:
-        dataset: Any = getattr(dataloader, "dataset", None)
-        return Collector(
-            num_samples=len(dataset) if loaders.has_length(dataset) else None,
-            batch_size=self.args.eval_batch_size,
-            concat=self.args.eval_do_concat_batches,
-            loss_weighting=self.args.loss_weighting,
-        )
-
-    def _weigh(self, inputs: Any) -> float:
-        """What a batch of an evaluation counts for: its rows, or its items where those weigh."""
-        return float(self._count_items(inputs) if self._weighs_items else comm.find_batch_size(inputs) or 1)
-
-    def _collect(self, collector: Collector, inputs: Any, loss: Any, logits: Any, labels: Any) -> None:
-        """Hand the results of one batch to the collector."""
-        kept = self._main_input(inputs) if "inputs" in self.args.include_for_metrics else None
-        collector.add(
-            losses=loss,
-            predictions=logits,
-            labels=labels,
-            inputs=kept,
-            num_rows=comm.find_batch_size(inputs),
-            num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
-        )
-
-    def _main_input(self, inputs: Any) -> Any:
-        """What metrics see of a batch: its main input, or a dictionary of that and the kept columns."""
-        names = [traits.main_input_name(self.model), *(self.args.keep_columns or ())]
-        found = batches.pick(inputs, names)
-        return self._prepare_input(found if self.args.keep_columns else next(iter(found.values()), None))
-
-    def _compute_batch_metrics(
-        self, inputs: Any, loss: Any, logits: Any, labels: Any, is_last: bool
-    ) -> dict[str, Any]:
-        """`compute_metrics` on one batch; only its answer to the last one counts."""
-        if self.compute_metrics is None:
-            return {}
-        named = self.args.include_for_metrics
-        extras = {
-            "inputs": inputs if "inputs" in named else None,
-            "losses": loss if "loss" in named else None,
-        }
-        prediction = EvalPrediction(logits, labels, **extras)
-        return self.compute_metrics(prediction, compute_result=is_last) or {}
-
-    def _add_speed(self, output: EvalLoopOutput, start_time: float, prefix: str) -> None:
-        """Add runtime and throughput to an evaluation's metrics."""
-        start_time += output.metrics.get(f"{prefix}_model_preparation_time", 0.0)
-        num_steps = math.ceil(output.num_samples / (self.args.eval_batch_size * self.args.world_size))
-        output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))
-
-    # ---- save and load ----
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model so that `from_pretrained`, or footplate, can load it.
-
-        Args:
-            output_dir: The folder; default `args.output_dir`.
-        """
-        if self.args.should_save:
-            traits.call_with_declared(
-                self._save, output_dir=output_dir or self.args.output_dir, state_dict=None
-            )
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        """Write weights, configuration, processing class and arguments into a folder."""
-        folder = output_dir or self.args.output_dir
-        assert folder is not None
-        os.makedirs(folder, exist_ok=True)
-        weights.save_weights(self.model, folder, state_dict)
-        processing: Any = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if hasattr(processing, "save_pretrained"):
-            processing.save_pretrained(folder)
-        argument_files.save_arguments(self.args.to_dict(), folder)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
-        """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
-        run_dir = self._get_output_dir(trial)
-        step = self.state.global_step
-        folder = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}")
-        if metrics is not None:
-            self._determine_best_metric(metrics, trial)
-        self._clock.note_save()
-        if not self.args.should_save:
-            return
-        self._writer.join()
-        contents = self._capture_contents(run_dir)
-        save_model = self._capture_model(contents)
-
-        def write() -> None:
-            publish_checkpoint(folder, save_model, contents)
-            self._saved_step = step
-            self._rotate_checkpoints(output_dir=run_dir)
-
-        self._wanted_step = step
-        self._writer.write_in_place = not self._writes_apart()
-        self._writer.submit(write, f"Writing {folder}")
-
-    def _writes_apart(self) -> bool:
-        """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
-        joints = ("save_model", "_save", "_save_checkpoint")
-        is_own = any(getattr(type(self), name) is not getattr(Trainer, name) for name in joints)
-        is_watched = self.callback_handler.listens("on_save")
-        return self.args.save_in_background and self.is_in_train and not is_own and not is_watched
-
-    def _capture_contents(self, run_dir: str) -> Contents:
-        """The state of the run as it is now, apart from the model."""
-        self.store_flos()
-        self.state.num_input_tokens_seen += self._meter.drain_tokens()
-        best_step = self.state.best_global_step
-        if best_step is not None:
-            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{best_step}")
-            is_there = best_step == self.state.global_step or os.path.isdir(best)
-            self.state.best_model_checkpoint = best if is_there else None
-        self._store_callback_state()
-        contents = Contents(self.state.to_json_text())
-        if not self.args.save_only_model:
-            state = find_state(self.callback_handler.train_dataloader)
-            contents.loader = self._loader_state if self._was_given_up else state
-            contents.optimizer, contents.schedule = (
-                self.optimizer.state_dict(),
-                self.lr_scheduler.state_dict(),
-            )
-            contents.rng = rng_files.capture_rng()
-        return contents
-
-    def _capture_model(self, contents: Contents) -> Callable[[str], None]:
-        """What writes the model into a folder: as it is now, if others go on changing it meanwhile."""
-        model_state = self.model.state_dict()
-        contents.num_bytes = num_bytes([model_state, contents.optimizer])
-        if not self._writes_apart():
-            return lambda folder: traits.call_with_declared(
-                self.save_model, output_dir=folder, _internal_call=True
-            )
-        copied: dict[str, Any] = self._host_copy.take({"model": model_state, "optimizer": contents.optimizer})
-        contents.optimizer = copied["optimizer"]
-        model_copy: dict[str, Any] = copied["model"]
-        return lambda folder: self._save(folder, model_copy)
 
     # ---- log ----
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import random
 import time
 import warnings
-from itertools import count
 
 import datasets
 import numpy as np
@@ -449,7 +449,10 @@ def test_the_batches_left_are_counted(dataset, drop_last, left):
         counted.append(loader.num_batches_left)
         assert len(ids(loader)) == counted[-1]
     assert counted == left
-    for endless in (Loader(Stream(), batch_size=4), Loader(Numbers(), batch_size=4, sampler=count())):
+    for endless in (
+        Loader(Stream(), batch_size=4),
+        Loader(Numbers(), batch_size=4, sampler=itertools.count()),
+    ):
         endless.seek(4)
         assert endless.num_batches_left is None
     single = Loader(Numbers(), batch_size=None)

@@ -69,7 +69,7 @@ def fill_disk(monkeypatch):
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-        monkeypatch.setattr("footplate.trainer.publish_checkpoint", publish)
+        monkeypatch.setattr("footplate.saving.publish_checkpoint", publish)
 
     yield fill
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

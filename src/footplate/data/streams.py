@@ -279,8 +279,8 @@ def find_length(dataset: Any) -> int | None:
 def keeps_place(dataset: Any) -> bool:
     """Whether a dataset's state leads back to the very next sample.
 
-    The state of a stream of `datasets` does not hold the samples that wait in a shuffle buffer. Nor does it hold
-    random numbers that a `map` drew for samples which a later stage read ahead: let random maps come last.
+    The state of a stream of `datasets` does not hold the samples that wait in a shuffle buffer. Nor does it
+    hold random numbers that a `map` drew for samples which a later stage read ahead: random maps come last.
     """
     if not has_state(dataset):
         return False
