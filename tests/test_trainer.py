@@ -808,6 +808,7 @@ def test_a_checkpoint_holds_what_resuming_needs(tmp_path):
     arguments = learning(tmp_path, max_steps=2, save_strategy="steps", save_steps=2)
     Trainer(tiny.Regression(), arguments, train_dataset=tiny.regression_data()).train()
     expected = {
+        "loader.pt",
         "manifest.json",
         "model.safetensors",
         "optimizer.pt",

@@ -70,7 +70,10 @@ def check_intact(folder: Folder) -> None:
 
 def find_state(loader: Any) -> dict[str, Any] | None:
     """Where a loader is, if it can say."""
-    state: dict[str, Any] | None = loader.state_dict() if hasattr(loader, "state_dict") else None
+    try:
+        state: dict[str, Any] = loader.state_dict()
+    except AttributeError:  # none, or one that accelerate offers for a loader that has none
+        return None
     return state
 
 
