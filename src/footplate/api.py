@@ -68,6 +68,7 @@ class TrainerApi:
     lr_scheduler: Any
     _meter: Meter
     _position: Position
+    _sealed_folder: str | None
 
     # What subclasses of earlier years ask for: engines that are not in use here.
     use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
@@ -170,9 +171,11 @@ class TrainerApi:
 
     def _rotate_checkpoints(self, use_mtime: bool = False, output_dir: str | None = None) -> None:
         """Remove the oldest checkpoints beyond `args.save_total_limit`, never the best nor the latest."""
-        best = self.state.best_model_checkpoint
+        kept = [self.state.best_model_checkpoint, self._sealed_folder]
         rotation.rotate_checkpoints(
-            output_dir or str(self.args.output_dir), self.args.save_total_limit, [best] if best else []
+            output_dir or str(self.args.output_dir),
+            self.args.save_total_limit,
+            [folder for folder in kept if folder],
         )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

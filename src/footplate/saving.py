@@ -90,7 +90,7 @@ class Saving(TrainerApi):
 
         def write() -> None:
             publish_checkpoint(folder, save_model, contents)
-            self._saved_step = step
+            self._saved_step, self._sealed_folder = step, folder
             self._rotate_checkpoints(output_dir=run_dir)
 
         self._wanted_step = step
@@ -103,6 +103,14 @@ class Saving(TrainerApi):
         is_own = any(getattr(type(self), name) is not getattr(Saving, name) for name in joints)
         is_watched = self.callback_handler.listens("on_save")
         return self.args.save_in_background and self.is_in_train and not is_own and not is_watched
+
+    def _prepare_first_save(self) -> None:
+        """Make the memory of the first copy while training goes on: touching it is what takes long."""
+        if self.args.save_strategy != "no" and not self.args.save_only_model and self._writes_apart():
+            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            self._writer.submit(
+                partial(self._host_copy.prepare, state), "Making room for the first checkpoint"
+            )
 
     def _capture_contents(self, run_dir: str) -> Contents:
         """The state of the run as it is now, apart from the model."""

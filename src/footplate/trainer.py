@@ -255,6 +255,7 @@ class Trainer(Evaluating, Saving):
         self._host_copy = HostCopy()
         self._wanted_step: int | None = None  # of the last checkpoint that was asked for, and that was sealed
         self._saved_step: int | None = None
+        self._sealed_folder: str | None = None
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
         self._parameters: list[nn.Parameter] = []
@@ -584,6 +585,8 @@ class Trainer(Evaluating, Saving):
             self.state.epoch = plan.epoch_at(epoch, batches_done)
             self._event("on_step_end")
             self._step_data.release()
+            if self.state.global_step == plan.first_step + 1:
+                self._prepare_first_save()
             self.control.should_save |= self._clock.should_save()
             self._report(model, trial, epoch, ignore_keys, plan)
             if self._signals.received or self._clock.should_stop():
