@@ -128,6 +128,14 @@ def test_an_accelerator_is_used_at_the_local_rank(monkeypatch, launched):
     assert derived.find_device(use_cpu=False) == torch.device("mps")
 
 
+def test_difference_one_accelerator_is_used_however_many_there_are(monkeypatch):
+    monkeypatch.setattr(derived, "find_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    args = TrainingArguments("runs", per_device_train_batch_size=3)
+    assert (args.n_gpu, args.train_batch_size) == (1, 3)
+    assert args.parallel_mode is ParallelMode.NOT_PARALLEL
+
+
 def test_timeout_is_in_seconds():
     assert TrainingArguments("runs", ddp_timeout=90).ddp_timeout_delta == timedelta(seconds=90)
 

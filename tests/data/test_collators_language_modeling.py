@@ -283,6 +283,13 @@ def test_whole_words_of_ragged_samples_are_masked_together(side: str, kind: str)
     assert num_masked_words > 0
 
 
+def test_difference_the_original_cannot_pad_the_offsets_of_ragged_samples() -> None:
+    tokenizer = build_tokenizer()
+    features = encode(tokenizer, TEXTS, return_offsets_mapping=True)
+    with pytest.raises(ValueError, match="Unable to create tensor"):
+        original.DataCollatorForLanguageModeling(tokenizer, True, True, 0.5)(copy.deepcopy(features))
+
+
 @KINDS
 def test_whole_words_are_found_by_their_pieces_without_offsets(kind: str) -> None:
     tokenizer = build_tokenizer()

@@ -197,3 +197,11 @@ def test_a_run_that_stops_anywhere_reports_the_same_numbers(stop):
         return logs, meter.mean_loss(len(losses)), meter.num_nonfinite_total
 
     assert run(stop) == run(None)
+
+
+def test_the_sum_of_a_users_own_loop_is_taken_over_and_left_at_zero():
+    meter = Meter(CPU)
+    own = torch.tensor(6.0)
+    meter.take_over(own)
+    assert own.item() == 0.0
+    assert meter.drain(3) == {"loss": 2.0}

@@ -56,7 +56,7 @@ def check_number(
         return
     kind = "a whole number" if whole else "a number"
     if high < math.inf:
-        kind += f" from {low:g} to {high:g}"
+        kind += f" from {_plain(low)} to {_plain(high)}"
     elif low > -math.inf:
         kind += f" of {low:g} or more"
     raise ValueError(f"{name}={value!r} is not possible. Set {name} to {kind}{', or None' if none else ''}.")
@@ -259,3 +259,8 @@ CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_param_groups,
     check_sample_weights,
 )
+
+
+def _plain(number: float) -> str:
+    """A bound without an exponent where it is whole."""
+    return str(int(number)) if number == int(number) else f"{number:g}"

@@ -112,7 +112,7 @@ class TrainingArguments(OldNamesAccepted):
     logging_steps: float = opt(500, "Updates between two logs; below 1, a share of all updates.")
     logging_first_step: bool = opt(False, "Log the first update too.")
     log_on_each_node: bool = opt(True, "Log once per machine, not once in all.")
-    logging_nan_inf_filter: bool = opt(True, "Leave non-finite losses out of the logged mean.")
+    logging_nan_inf_filter: bool = opt(True, "No effect: a loss that is not finite is always shown.")
     include_num_input_tokens_seen: str | bool = opt("no", "Count input tokens: `all`, `non_padding` or `no`.")
     log_level: str = opt("passive", "Log level of the main process.", choices=LOG_LEVELS)
     log_level_replica: str = opt("warning", "Log level of the other processes.", choices=LOG_LEVELS)

@@ -133,7 +133,7 @@ def set_logging(
         report_to: Trackers to report to.
         level: Log level of the main process.
         first_step: Log the first update too.
-        nan_inf_filter: Leave non-finite losses out of the logged mean.
+        nan_inf_filter: No effect: a non-finite loss is always shown.
         on_each_node: Log once per machine.
         replica_level: Log level of the other processes.
     """

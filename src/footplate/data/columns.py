@@ -13,7 +13,7 @@ from footplate.wrappers import forward_parameters
 
 logger = logging.getLogger(__name__)
 
-_already_named: set[tuple[str | None, str | None, frozenset[str]]] = set()
+_already_named: set[tuple[str | None, str | None, bool, frozenset[str]]] = set()
 
 
 def signature_columns(model: Any, label_names: Iterable[str] | None) -> list[str]:
@@ -118,7 +118,7 @@ def _name_dropped(
     log: Any, dropped: Sequence[str], description: str | None, model_name: str | None, custom: bool
 ) -> None:
     """Say which columns do not reach the model, once for the same columns of the same set."""
-    notice = (description, model_name, frozenset(dropped))
+    notice = (description, model_name, custom, frozenset(dropped))
     worker = get_worker_info()
     if notice in _already_named or (worker is not None and worker.id > 0):  # one of several workers is enough
         return

@@ -48,7 +48,7 @@ class AcceleratedStrategy(Strategy):
         else:
             super().backward(loss, **kwargs)
 
-    def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
+    def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
         """Unscale before measuring."""
         if self.is_scaled:
             self.accelerator.unscale_gradients()

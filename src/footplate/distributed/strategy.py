@@ -39,8 +39,9 @@ class Strategy:
         """Add the gradients of `loss`."""
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
 
-    def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float) -> torch.Tensor:
-        """The norm of all gradients before clipping; `max_norm` of 0 or less measures only."""
+    def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
+        """The norm of all gradients before clipping; `max_norm` of None, 0 or less measures only."""
+        max_norm = max_norm or 0.0
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if len({(type(grad), grad.dtype, grad.device, grad.layout) for grad in gradients}) != 1:
             return _clip_mixed(gradients, max_norm)
