@@ -621,7 +621,8 @@ def test_resume_from_a_damaged_checkpoint_is_refused(workplace):
     weights = workplace / "checkpoint-4" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:20])
     folder = str(workplace / "checkpoint-4")
-    assert_refused(workplace, ValueError, folder, "model.safetensors", "resume_from_checkpoint=True", resume=folder)
+    fragments = (folder, "model.safetensors", "resume_from_checkpoint=True")
+    assert_refused(workplace, ValueError, *fragments, resume=folder)
 
 
 def test_the_message_of_an_unknown_argument_is_one_readable_line():

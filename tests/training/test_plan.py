@@ -139,7 +139,7 @@ def position_after(num_samples: int, epoch: int = 1) -> Position:
 @pytest.mark.parametrize(
     ("batch_size", "first_batch", "max_steps"), [(8, 2, 15), (4, 4, 5 + 2 + 6 + 10), (16, 1, 5 + 2 + 2 + 3)]
 )
-def test_another_batch_size_on_resume_goes_on_at_the_same_sample(tmp_path, batch_size, first_batch, max_steps):
+def test_another_batch_size_goes_on_at_the_same_sample(tmp_path, batch_size, first_batch, max_steps):
     args = tiny.arguments(tmp_path, num_train_epochs=3)
     num_batches = -(-40 // batch_size)
     plan = plan_training(args, num_batches, 40, batch_size, first_step=7, position=position_after(16))
