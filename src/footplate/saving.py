@@ -11,6 +11,7 @@ from torch import nn
 
 from footplate.api import TrainerApi
 from footplate.checkpoint import arguments as argument_files
+from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import resume, rotation, weights
 from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint.publish import (
@@ -23,6 +24,7 @@ from footplate.checkpoint.publish import (
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.checkpoint.snapshot import HostCopy, num_bytes
 from footplate.checkpoint.writer import BackgroundWriter
+from footplate.distributed.strategy import Strategy
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
 from footplate.training import traits
@@ -40,6 +42,7 @@ class Saving(TrainerApi):
     _writer: BackgroundWriter
     _host_copy: HostCopy
     _clock: Clock
+    _strategy: Strategy
     _changes: resume.Differences
     _extension: Extension | None
     _planned_before: int
@@ -131,6 +134,8 @@ class Saving(TrainerApi):
                 self.lr_scheduler.state_dict(),
             )
             contents.rng = rng_files.capture_rng()
+            if self._strategy.scaler is not None:
+                contents.scaler = self._strategy.scaler.state_dict()
         return contents
 
     def _capture_model(self, contents: Contents) -> Callable[[str], None]:
@@ -177,16 +182,19 @@ class Saving(TrainerApi):
         loader = self.callback_handler.train_dataloader
         if self._loader_state is not None and hasattr(loader, "load_state_dict"):
             loader.load_state_dict(self._loader_state)
-        for flag in self._position.pending:
-            setattr(self.control, flag, True)
-        self._position.pending = []
-        self._report(model, trial, plan.first_epoch, ignore_keys, plan)
+        if self._position.pending:
+            for flag in self._position.pending:
+                setattr(self.control, flag, True)
+            self._position.pending = []
+            self._report(model, trial, plan.first_epoch, ignore_keys, plan)
         self._resumed_rng = rng_files.capture_rng()
 
     def _resume_optimizer(self, checkpoint: str, plan: TrainingPlan) -> None:
         """Optimizer and schedule as they were, with the settings that were changed since."""
         options = refresh.read_options(self.optimizer)
         self._load_optimizer_and_scheduler(checkpoint)
+        if self._strategy.scaler is not None:
+            optimizer_files.load_scaler(self._strategy.scaler, checkpoint)
         if self._changes.applied:
             refresh.apply_options(self.optimizer, self.lr_scheduler, options)
         if self._extension is not None:

@@ -19,7 +19,7 @@ from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
 from footplate.checkpoint import resume
 from footplate.checkpoint import rng as rng_files
-from footplate.checkpoint.publish import find_state
+from footplate.checkpoint.publish import check_intact, find_state
 from footplate.checkpoint.snapshot import HostCopy
 from footplate.checkpoint.writer import BackgroundWriter
 from footplate.data import columns, loaders, samplers
@@ -1025,7 +1025,9 @@ class Trainer(Evaluating, Saving):
                 f"The newest one is of step {self._saved_step}."
             ) from error
         is_wanted = self.args.load_best_model_at_end and not self._signals.received
-        if is_wanted and self.state.best_model_checkpoint is not None:
+        best = self.state.best_model_checkpoint
+        if is_wanted and best is not None:
+            check_intact(best)
             self._load_best_model()
         self._event("on_train_end")
         return TrainOutput(step, train_loss, metrics)

@@ -19,6 +19,7 @@ class AcceleratedStrategy(Strategy):
         self.accelerator = accelerator
         self.is_scaled = accelerator.mixed_precision == "fp16"
         self.steps_in_backward = steps_in_backward
+        self.scaler = accelerator.scaler if self.is_scaled else None
 
     @property
     def step_was_skipped(self) -> bool:  # type: ignore[override]

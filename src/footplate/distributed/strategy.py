@@ -22,6 +22,7 @@ class Strategy:
 
     is_scaled = False  # a loss scaler watches for overflow and refuses such updates by itself
     step_was_skipped = False  # set where it refused the last one
+    scaler: Any = None  # the scaler itself, whose state belongs into a checkpoint
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """The model as forward and backward shall use it; its weights stay those of `model`."""
