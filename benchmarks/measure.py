@@ -30,6 +30,13 @@ def run_contender(name: str, settings: dict[str, Any]) -> Result:
         return run_python(["-m", f"contenders.{name}", json.dumps(settings)])
 
 
+def run_kills(library: str, num_tries: int) -> Result:
+    """So many kills during a save, and what became of the resumes, counted in a process of its own."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        settings = {"library": library, "tries": num_tries, "output_dir": output_dir}
+        return run_python(["-m", "kill", json.dumps(settings)])
+
+
 def run_import(statement: str) -> Result:
     """One import statement in a process of its own, timed from process start to the statement's end."""
     return run_python(["-c", IMPORT_SCRIPT, str(time.monotonic()), statement])

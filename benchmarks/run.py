@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from measure import Result, interleave, run_contender, run_import, summarize
+from measure import Result, interleave, run_contender, run_import, run_kills, show_progress, summarize
 
 CONTENDERS = {
     "hand-written": "plain_loop",
@@ -35,6 +35,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tiny BERT classifier, batch 8": {"workload": "bert"},
 }
 LENGTHS = {"mlp": {"steps": 2200, "skip_steps": 200}, "bert": {"steps": 700, "skip_steps": 100}}
+SAVERS = ("transformers", "Lightning", "Accelerate", "footplate")  # the first is the yardstick
+SAVES = {"workload": "tower", "batch_size": 1, "learning_rate": 1e-5, "steps": 120, "save_steps": 30}
+QUICK_SAVES = SAVES | {"steps": 8, "save_steps": 4}
+KILLS = {"transformers": 12, "footplate": 100}
 QUICK = {"steps": 60, "skip_steps": 10}
 PACKAGES = ("footplate", "torch", "transformers", "lightning", "accelerate")
 
@@ -64,6 +68,46 @@ def measure_start(options: argparse.Namespace) -> dict[str, Any]:
     return {"imports": imports, "first update": first}
 
 
+def measure_saves(options: argparse.Namespace) -> dict[str, list[Result]]:
+    """How long training stands still for one save, and what that costs in memory."""
+    settings = QUICK_SAVES if options.quick else SAVES
+    labels = [label for label in SAVERS if label in options.contenders or label == SAVERS[0]]
+    raw = interleave(
+        {label: partial(run_contender, CONTENDERS[label], settings) for label in labels}, options.rounds
+    )
+    summaries = {label: summarize(results) for label, results in raw.items()}
+    yardstick = next(iter(summaries.values()))
+    header = [
+        "",
+        "stands still best, s",
+        "median",
+        "best ratio",
+        "median ratio",
+        "slowest update median, s",
+        "added in all median, s",
+        "one update median, s",
+        "peak memory, MB",
+        "written per save, MB",
+    ]
+    rows = [[label, *format_saves(summary, yardstick)] for label, summary in summaries.items()]
+    print_table("One save: 60 million parameters with AdamW", header, rows)
+    return raw
+
+
+def measure_kills(options: argparse.Namespace) -> dict[str, Result]:
+    """How often a run that was killed with SIGKILL during a save cannot be resumed."""
+    raw, rows = {}, []
+    for label, num_tries in KILLS.items():
+        if label in options.contenders or label == "footplate":
+            show_progress(f"killing: {label}")
+            raw[label] = run_kills(label, 3 if options.quick else num_tries)
+            rows.append([label, *format_kills(raw[label])])
+    show_progress("")
+    header = ["", "killed while saving", "resume failed", "resumed, other weights", "first error"]
+    print_table("kill -9 during a save, then resume_from_checkpoint=True", header, rows)
+    return raw
+
+
 def measure_padding(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The share of padding in batches, for each order of the rows."""
     from padding import ORDERS, measure_padding
@@ -77,7 +121,13 @@ def measure_padding(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
-BENCHMARKS = {"step": measure_steps, "start": measure_start, "padding": measure_padding}
+BENCHMARKS = {
+    "step": measure_steps,
+    "start": measure_start,
+    "padding": measure_padding,
+    "save": measure_saves,
+    "kill": measure_kills,
+}
 
 
 def print_times(title: str, raw: dict[str, list[Result]], key: str, unit: str, scale: float) -> None:
@@ -115,6 +165,26 @@ def format_times(summary: Result, yardstick: Result, key: str, scale: float) -> 
     cells = [f"{cpu['best'] * scale:.{digits}f}", f"{cpu['median'] * scale:.{digits}f}", above, ratio]
     cells += [f"{wall['best'] * scale:.{digits}f}", f"{wall['median'] * scale:.{digits}f}", wall_ratio]
     return [*cells, f"{summary['loss']['median']:.4f}"] if "loss" in summary else cells
+
+
+def format_saves(summary: Result, yardstick: Result) -> list[str]:
+    """The cells of one library that saves, or its error in the first of them."""
+    if "error" in summary:
+        return [f"failed in {summary['num_failed']} round(s): {summary['error']}".replace("|", "/")]
+    still, ratios = summary["standstill"], ["-", "-"]
+    if "error" not in yardstick:
+        ratios = [f"{still[key] / yardstick['standstill'][key]:.2f}" for key in ("best", "median")]
+    seconds = [f"{summary[key]['median']:.2f}" for key in ("slowest", "added", "update")]
+    sizes = [f"{summary[key]['median'] / 1e6:.0f}" for key in ("peak_bytes", "written_bytes")]
+    return [f"{still['best']:.2f}", f"{still['median']:.2f}", *ratios, *seconds, *sizes]
+
+
+def format_kills(counts: Result) -> list[str]:
+    """The cells of one library that was killed, or its error in the first of them."""
+    if "error" in counts:
+        return [f"failed: {counts['error']}".replace("|", "/")]
+    error = (counts["errors"] or ["-"])[0].replace("|", "/")
+    return [*(str(counts[key]) for key in ("kills", "failed", "differs")), error]
 
 
 def format_padding(result: Result) -> str:

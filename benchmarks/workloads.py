@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ class Settings:
     skip_steps: int = 200
     batch_size: int = 8
     accumulation: int = 1
+    save_steps: int = 0  # updates between two saves; 0: none
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
@@ -48,6 +51,20 @@ class Regressor(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor) -> Row:
         predictions = self.layers(features).squeeze(-1)
+        return {"loss": nn.functional.mse_loss(predictions, labels), "logits": predictions}
+
+
+class Tower(nn.Module):
+    """Square linear layers, each added to its input: many weights, little work per row."""
+
+    def __init__(self, num_layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(num_layers))
+
+    def forward(self, features: Tensor, labels: Tensor) -> Row:
+        for layer in self.layers:
+            features = features + layer(features)
+        predictions = features.mean(-1)
         return {"loss": nn.functional.mse_loss(predictions, labels), "logits": predictions}
 
 
@@ -85,7 +102,12 @@ def build_bert(num_rows: int) -> tuple[nn.Module, Rows]:
     return BertForSequenceClassification(config), rows
 
 
-WORKLOADS = {"mlp": build_mlp, "bert": build_bert}
+def build_tower(num_rows: int, num_layers: int = 15, width: int = 2000) -> tuple[nn.Module, Rows]:
+    """60 million weights, 720 MB with the state of AdamW, that take one row at a time."""
+    return Tower(num_layers, width), Rows(features=torch.randn(num_rows, width), labels=torch.randn(num_rows))
+
+
+WORKLOADS = {"mlp": build_mlp, "bert": build_bert, "tower": build_tower}
 
 
 class Clock:
@@ -119,12 +141,45 @@ class Clock:
         return result
 
 
+class SaveClock(Clock):
+    """Reads the time of every batch, and tells the updates near a save from the rest.
+
+    Some libraries fetch a batch one update ahead, so the stretch with the save is its own or the next one.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.marks = set(range(0, settings.steps * settings.accumulation, settings.accumulation))
+        self.save_steps = settings.save_steps
+        self.num_saves = settings.steps // settings.save_steps
+
+    def report(self) -> dict[str, list[float]]:
+        """Seconds per save, bytes per save and the peak of memory; call it after training."""
+        updates = [end[1] - start[1] for start, end in pairwise(self.readings)]
+        num_quiet = min(4, self.save_steps // 2)
+        result: dict[str, list[float]] = {"standstill": [], "slowest": [], "added": [], "update": []}
+        # the last save ends the run, and no batch follows it
+        for last in range(self.save_steps - 1, (self.num_saves - 1) * self.save_steps, self.save_steps):
+            # just before a save, the writing of the one before it has long ended
+            quiet = statistics.median(updates[last - num_quiet : last])
+            result["update"].append(quiet)
+            result["standstill"].append(max(updates[last : last + 2]) - quiet)
+            block = updates[last : last + self.save_steps]
+            result["slowest"].append(max(block) - quiet)
+            result["added"].append(sum(block) - len(block) * quiet)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        result["peak_bytes"] = [usage.ru_maxrss * 1024.0]
+        result["written_bytes"] = [usage.ru_oublock * 512.0 / self.num_saves]
+        return result
+
+
 def read_settings() -> tuple[Settings, nn.Module, Rows, Clock]:
     """The settings from the command line, with the seeded model, its data and the clock they ask for."""
     settings = Settings(**json.loads(sys.argv[1]))
     torch.manual_seed(0)
     model, rows = WORKLOADS[settings.workload](settings.num_rows)
-    return settings, model, rows, Clock(settings)
+    clock = SaveClock(settings) if settings.save_steps else Clock(settings)
+    return settings, model, rows, clock
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
@@ -41,6 +42,10 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 settings, model, rows, clock = read_settings()
 model.train()
 loader = DataLoader(rows, batch_size=settings.batch_size, shuffle=True, collate_fn=clock)
+# the two newest are kept
+saver = ModelCheckpoint(
+    settings.output_dir, monitor="step", mode="max", save_top_k=2, every_n_train_steps=settings.save_steps
+)
 trainer = lightning.Trainer(
     accelerator="cpu",
     max_epochs=1,
@@ -48,7 +53,8 @@ trainer = lightning.Trainer(
     gradient_clip_val=settings.max_grad_norm,
     default_root_dir=settings.output_dir,
     logger=False,
-    enable_checkpointing=False,
+    callbacks=[saver] if settings.save_steps else [],
+    enable_checkpointing=bool(settings.save_steps),
     enable_progress_bar=False,
     enable_model_summary=False,
 )
