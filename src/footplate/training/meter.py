@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -55,6 +55,16 @@ class Records:
         return means
 
 
+class _Before(NamedTuple):
+    """The sums as they were when an update began."""
+
+    loss: torch.Tensor
+    records: Records
+    flos: float
+    num_tokens: int | torch.Tensor
+    num_unchecked: int
+
+
 class Meter(ExportableState):
     """Loss, extra scalars and non-finite values since the last log, and the loss of the whole run."""
 
@@ -71,7 +81,7 @@ class Meter(ExportableState):
         self._num_nonfinite = torch.zeros((), dtype=torch.long, device=device)
         self._num_refused = 0
         self._num_tokens: int | torch.Tensor = 0
-        self._before: tuple[torch.Tensor, Records, float, int | torch.Tensor] | None = None
+        self._before: _Before | None = None
 
     def state(self) -> dict[str, Any]:
         """The sums as plain numbers: without them a resumed run would report other means."""
@@ -120,22 +130,26 @@ class Meter(ExportableState):
 
     def begin_update(self, may_undo: bool) -> None:
         """Note where an update starts, if it may have to be taken back."""
-        if may_undo:
+        if len(self._unchecked) >= _MAX_UNCHECKED:
             self._fold()
-            self._before = (self.loss.clone(), self._records.copy(), self.flos, self._num_tokens)
+        if may_undo:
+            num_unchecked = len(self._unchecked)
+            self._before = _Before(
+                self.loss.clone(), self._records.copy(), self.flos, self._num_tokens, num_unchecked
+            )
 
     @property
     def update_loss(self) -> torch.Tensor:
         """The loss of the update that is under way, still on the device."""
         assert self._before is not None
-        return self.loss - self._before[0]
+        return self.loss - self._before.loss
 
     def undo_update(self) -> None:
         """Forget all of the update that is under way, to make it again."""
         assert self._before is not None
         self._forget_losses()
-        self.flos, self._num_tokens = self._before[2], self._before[3]
-        self._unchecked.clear()
+        self.flos, self._num_tokens = self._before.flos, self._before.num_tokens
+        del self._unchecked[self._before.num_unchecked :]
 
     def refuse_update(self) -> None:
         """Leave the update that is under way out of the means; its work and its NaN were real."""
@@ -144,8 +158,8 @@ class Meter(ExportableState):
 
     def _forget_losses(self) -> None:
         assert self._before is not None
-        self.loss.copy_(self._before[0])
-        self._records = self._before[1].copy()
+        self.loss.copy_(self._before.loss)
+        self._records = self._before.records.copy()
         self._recorded_in.clear()
 
     def add_tokens(self, num_tokens: int | torch.Tensor | None) -> None:
@@ -162,8 +176,6 @@ class Meter(ExportableState):
     def watch(self, value: torch.Tensor) -> None:
         """Count `value` when the next log is drained, should it turn out not to be finite."""
         self._unchecked.append(value)
-        if len(self._unchecked) >= _MAX_UNCHECKED:
-            self._fold()
 
     def _fold(self) -> None:
         if self._unchecked:
