@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 
 import numpy as np
@@ -12,8 +11,6 @@ import torch
 import transformers
 from torch import nn
 
-import footplate
-import tiny
 from footplate.arguments import TrainingArguments
 from footplate.checkpoint.arguments import load_arguments, save_arguments
 from footplate.checkpoint.resume import (
@@ -22,7 +19,6 @@ from footplate.checkpoint.resume import (
     check_differences,
     compare_arguments,
     describe,
-    find_resume_point,
     find_saved_arguments,
     review_resume,
 )
@@ -178,53 +174,6 @@ def test_the_best_by_another_metric_is_forgotten(change):
     assert state == TrainerState(global_step=10, **best)
     apply_to_state(compare_arguments(old, {**old, **change}), state)
     assert state == TrainerState(global_step=10)
-
-
-# ---- where the data goes on ----
-
-
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 4, 7, 53, 100])
-def test_the_sample_is_found_from_the_epoch_alone(batch_size, drop_last):
-    num_samples = 53
-    num_batches = num_samples // batch_size if drop_last else math.ceil(num_samples / batch_size)
-    for epoch in (0, 1, 2, 1000):
-        for done in range(num_batches):
-            point = find_resume_point(epoch + done / num_batches, num_samples, batch_size, drop_last)
-            assert point == (epoch, done * batch_size)
-    if num_batches:
-        assert find_resume_point(3.0, num_samples, batch_size, drop_last) == (3, 0)
-
-
-def test_the_sample_is_found_in_a_large_epoch():
-    assert find_resume_point(2 + 900_000 / 1_000_000, 8_000_000, 8) == (2, 7_200_000)
-
-
-@pytest.mark.parametrize("library", [footplate, transformers], ids=lambda library: library.__name__)
-def test_it_holds_for_checkpoints_of_either_library(library, tmp_path):
-    data = tiny.regression_data(53)
-    trainer = tiny.build_trainer(
-        tmp_path,
-        tiny.Regression(),
-        data,
-        library=library,
-        max_steps=9,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-        save_strategy="steps",
-        save_steps=1,
-    )
-    trainer.train()
-    for step in range(1, 10):
-        state = TrainerState.load_from_json(tmp_path / f"checkpoint-{step}" / "trainer_state.json")
-        epochs, updates = divmod(step, 7)  # 14 micro-batches in an epoch
-        assert find_resume_point(state.epoch, 53, state.train_batch_size) == (epochs, updates * 8)
-
-
-@pytest.mark.parametrize(("num_samples", "batch_size"), [(50, 4), (0, 4), (53, 5)])
-def test_other_data_than_before_is_noticed(num_samples, batch_size):
-    with pytest.raises(ValueError, match=r"no whole number of batches.* ignore_data_skip=True"):
-        find_resume_point(5 / 14, num_samples, batch_size)
 
 
 def test_differences_are_a_plain_value():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,39 +134,6 @@ def apply_to_state(differences: Differences, state: TrainerState) -> None:
     """Bring a loaded state in line with the current settings: a best by another metric is none."""
     if "metric_for_best_model" in differences or "greater_is_better" in differences:
         state.best_metric = state.best_global_step = state.best_model_checkpoint = None
-
-
-class ResumePoint(NamedTuple):
-    """Where in the data a run goes on."""
-
-    epoch: int
-    sample: int  # samples of that epoch already seen
-
-
-def find_resume_point(
-    epoch: float, num_samples: int, batch_size: int, drop_last: bool = False
-) -> ResumePoint:
-    """The sample after which a checkpoint was made, from the epoch that its state tells, to the sample.
-
-    The epoch is a count of whole batches, so this also holds for a checkpoint that transformers wrote; what
-    batches are cut from here on has no part in it.
-
-    Args:
-        epoch: `TrainerState.epoch` of the checkpoint.
-        num_samples: Samples in one epoch.
-        batch_size: Samples of one micro-batch, of all processes together, in the run that was saved.
-        drop_last: Whether that run left out a short last batch.
-    """
-    num_batches = num_samples // batch_size if drop_last else math.ceil(num_samples / batch_size)
-    total = round(epoch * num_batches)
-    if num_batches == 0 or abs(epoch * num_batches - total) > 0.01:
-        raise ValueError(
-            f"The checkpoint is at epoch {epoch!r}, which is no whole number of batches of {batch_size} out "
-            f"of {num_samples} samples. Resume with the data that the run was started with, or set "
-            "ignore_data_skip=True to begin the epoch anew."
-        )
-    whole_epochs, batches = divmod(total, num_batches)
-    return ResumePoint(whole_epochs, min(batches * batch_size, num_samples))
 
 
 def _is_same(was: Any, now: Any) -> bool:
