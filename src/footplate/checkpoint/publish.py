@@ -59,12 +59,12 @@ def publish_checkpoint(final: Folder, save_model: Callable[[str], None], content
 
 
 def check_intact(folder: Folder) -> None:
-    """Refuse to resume from a folder that is not a whole checkpoint."""
+    """Refuse to load from a folder that is not a whole checkpoint."""
     verdict = verify_checkpoint(folder)
     if not verdict.is_intact:
         raise ValueError(
-            f"{folder} cannot be resumed from: {verdict.reason}. Use resume_from_checkpoint=True for the "
-            "newest intact checkpoint of output_dir."
+            f"{folder} is not an intact checkpoint: {verdict.reason}. To resume, use "
+            "resume_from_checkpoint=True for the newest intact one of output_dir."
         )
 
 
