@@ -22,6 +22,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.state import (
     TRAINER_STATE_NAME,
     ExportableState,
+    RunIdentity,
     TrainerControl,
     TrainerState,
     export_states,
@@ -68,6 +69,7 @@ class TrainerApi:
     lr_scheduler: Any
     _meter: Meter
     _position: Position
+    _identity: RunIdentity
     _sealed_folder: str | None
 
     # What subclasses of earlier years ask for: engines that are not in use here.
@@ -211,7 +213,8 @@ class TrainerApi:
 
     def _stateful(self) -> list[ExportableState]:
         """Whatever has a state that belongs into a checkpoint."""
-        candidates = [*self.callback_handler.callbacks, self.control, self._meter, self._position]
+        own = [self.control, self._meter, self._position, self._identity]
+        candidates = [*self.callback_handler.callbacks, *own]
         return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
 
     def _store_callback_state(self) -> None:

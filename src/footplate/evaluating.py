@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -15,9 +15,11 @@ from torch import nn
 from footplate import comm
 from footplate.api import TrainerApi
 from footplate.checkpoint import rng as rng_files
-from footplate.data import loaders
+from footplate.data import columns, loaders
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
+from footplate.evaluation.rows import RowColumns
+from footplate.evaluation.streaming import StreamingMetrics, is_streaming
 from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
 from footplate.training import batches, checks, traits
@@ -36,7 +38,7 @@ class Evaluating(TrainerApi):
     eval_dataset: Any
     label_names: list[str]
     compute_loss_func: Callable[..., torch.Tensor] | None
-    compute_metrics: Callable[..., dict[str, Any]] | None
+    compute_metrics: Any
     preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
     can_return_loss: bool
     is_in_train: bool
@@ -48,6 +50,8 @@ class Evaluating(TrainerApi):
     _eval_weight: float
     _is_for_loop: bool
     _is_in_round: bool
+    _current_eval_dataset: Any
+    _current_eval_name: str | None
     _memory_tracker: Any
     _signals: Any
     # ... and the joints and helpers that are written there
@@ -79,6 +83,7 @@ class Evaluating(TrainerApi):
         if isinstance(eval_dataset, dict):
             return self._evaluate_each(eval_dataset, given, ignore_keys, metric_key_prefix)
         self._memory_tracker.start()
+        self._note_evaluated(eval_dataset, metric_key_prefix)
         loader = self.get_eval_dataloader(eval_dataset)
         start_time = time.time()
         output = self.evaluation_loop(
@@ -102,6 +107,7 @@ class Evaluating(TrainerApi):
         """One round over several sets: the metrics of each under its name, and their joint loss."""
         merged: dict[str, float] = {}
         weighted: list[tuple[float, float]] = []
+        self._add_prefix(prefix)
         self._is_in_round = True
         try:
             for name, dataset in datasets.items():
@@ -123,6 +129,20 @@ class Evaluating(TrainerApi):
         self._end_of_evaluation(merged, is_round_end=True)
         return merged
 
+    def _note_evaluated(self, dataset: Any, prefix: str) -> None:
+        """Remember what is being evaluated, for metrics that look at its rows."""
+        is_named = isinstance(dataset, str)
+        self._current_eval_name = dataset if is_named else None
+        self._current_eval_dataset = self.eval_dataset[dataset] if is_named else dataset
+        if not self._is_in_round:
+            self._add_prefix(prefix)
+
+    def _add_prefix(self, prefix: str) -> None:
+        """Let trackers know that keys with this prefix have a heading of their own."""
+        extras = self.callback_handler.extras
+        if prefix not in extras["metric_prefixes"]:
+            extras["metric_prefixes"] = (*extras["metric_prefixes"], prefix)
+
     def _end_of_evaluation(self, metrics: dict[str, float], is_round_end: bool) -> None:
         """Tell the callbacks, after the state knows whether this was the best."""
         if self._is_for_loop and is_round_end:
@@ -141,6 +161,7 @@ class Evaluating(TrainerApi):
             metric_key_prefix: What every key of the metrics begins with.
         """
         self._memory_tracker.start()
+        self._note_evaluated(test_dataset, metric_key_prefix)
         loader = self.get_test_dataloader(test_dataset)
         start_time = time.time()
         output = self.evaluation_loop(
@@ -162,7 +183,8 @@ class Evaluating(TrainerApi):
         """One pass over a loader without learning: predict each batch, collect, compute metrics."""
         args = self.args
         loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
-        keeps_batches = not args.batch_eval_metrics or description == "Prediction"
+        stream = self._begin_streaming()
+        keeps_batches = (stream is None and not args.batch_eval_metrics) or description == "Prediction"
         model = self._prepare_for_evaluation()
         self.callback_handler.eval_dataloader = dataloader
         collector = self._build_collector(dataloader)
@@ -177,9 +199,13 @@ class Evaluating(TrainerApi):
                 self._event("on_prediction_step")
                 if self._signals.received and self.is_in_train:
                     raise StopRequested
-                if args.batch_eval_metrics and logits is not None and labels is not None:
+                if logits is None or labels is None:
+                    continue
+                if stream is not None:
+                    stream.update(logits, labels)
+                elif args.batch_eval_metrics:
                     metrics = self._compute_batch_metrics(inputs, loss, logits, labels, is_last)
-            metrics.update(self._compute_metrics(collector))
+            metrics.update(self._compute_metrics(collector) if stream is None else stream.compute())
             metrics = {**metric_tools.plain_numbers(metrics), **self._eval_records.drain()}
         finally:
             self._eval_records = None
@@ -211,10 +237,12 @@ class Evaluating(TrainerApi):
         """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
         inputs = self._prepare_inputs(inputs)
         has_own_loss = self.compute_loss_func is not None
-        labels = comm.nested_detach(batches.labels_of(inputs, self.label_names, has_own_loss))
+        names = self.label_names or batches.known_labels(inputs)
+        labels = comm.nested_detach(batches.labels_of(inputs, names, has_own_loss))
         return_loss = batches.entry(inputs, "return_loss")
         gives_loss = self.can_return_loss if return_loss is None else return_loss
-        has_loss = labels is not None or (not self.label_names and bool(gives_loss))
+        names_labels = bool(self.label_names) or has_own_loss
+        has_loss = labels is not None if names_labels else bool(gives_loss)
         loss = None
         with torch.no_grad(), self.compute_loss_context_manager():
             if has_loss:
@@ -225,8 +253,8 @@ class Evaluating(TrainerApi):
                 loss = loss.detach().mean()
             else:
                 outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
-                if not isinstance(inputs, Mapping):  # a tuple does not say which part is a label; a loss does
-                    loss, labels = batches.loss_of_unnamed(inputs, outputs)
+                if not names_labels:  # neither forward nor the user says what a label is; a loss does
+                    loss, labels = batches.loss_of_unnamed(inputs, outputs, labels)
                     has_loss = loss is not None
         if prediction_loss_only:
             return loss, None, None
@@ -264,10 +292,30 @@ class Evaluating(TrainerApi):
             self.state.best_metric, self.state.best_global_step = value, self.state.global_step
         return self.state.best_global_step == self.state.global_step and value == self.state.best_metric
 
+    def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
+        """Say before the first update what evaluation will not give: the best metric, a loss, or anything."""
+        if self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
+            return
+        self._check_best_metric(ignore_keys)
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        with preserved_generators():
+            for name, dataset in sets.items():
+                if self._gives_nothing(columns.names_of(dataset)) and loaders.has_length(dataset):
+                    batch = next(iter(self.get_eval_dataloader(name or None)), None)
+                    keys = batches.keys_of(batch)  # labels may be the collator's work
+                    if self._gives_nothing(keys):
+                        logger.warning(checks.explain_no_labels(name, keys, self.label_names))
+
+    def _gives_nothing(self, keys: list[str]) -> bool:
+        """Whether a batch with these keys has no labels, so that it gives neither a loss nor metrics."""
+        names = self.label_names or batches.known_labels(dict.fromkeys(keys))
+        has_labels = bool(names) and any(name in keys for name in names)
+        return bool(keys) and not has_labels and not self.can_return_loss
+
     def _check_best_metric(self, ignore_keys: list[str] | None) -> None:
         """Refuse a metric that no evaluation will give, before hours went by: try one batch of each set."""
         name = self.args.metric_for_best_model
-        if name is None or self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
+        if name is None:
             return
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
         with preserved_generators():
@@ -287,12 +335,15 @@ class Evaluating(TrainerApi):
         found: set[str] = set()
         model = self._prepare_for_evaluation()
         for name in sets:
-            collector = self._build_collector(None)
+            collector, stream = self._build_collector(None), self._begin_streaming()
             for inputs in islice(self.get_eval_dataloader(name or None), 1):
                 loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
-                self._collect(collector, inputs, loss, self._preprocess(logits, labels), labels)
+                logits = self._preprocess(logits, labels)
+                self._collect(collector, inputs, loss, logits, labels)
+                if stream is not None and logits is not None and labels is not None:
+                    stream.update(logits, labels)
             try:
-                keys = list(self._compute_metrics(collector))
+                keys = list(self._compute_metrics(collector) if stream is None else stream.compute())
             except Exception as error:  # a metric may not be defined on so few rows
                 logger.info("compute_metrics could not be tried on one batch: %s", error)
                 return {checks.ANY_KEY}
@@ -305,9 +356,31 @@ class Evaluating(TrainerApi):
         """What `compute_metrics` gives for a whole set; nothing where batches are measured one by one."""
         if self.compute_metrics is None or self.args.batch_eval_metrics:
             return {}
-        return metric_tools.compute_set_metrics(
-            self.compute_metrics, collector, self.args.include_for_metrics
+        if collector.predictions is None or collector.labels is None:
+            return {}
+        return metric_tools.check_metrics(self.compute_metrics(self._describe_prediction(collector)))
+
+    def _describe_prediction(self, collector: Collector) -> EvalPrediction:
+        """All that was collected, and the rows that it is about."""
+        named = self.args.include_for_metrics
+        dataset = self._current_eval_dataset
+        indices = loaders.given_rows(self.callback_handler.eval_dataloader)
+        rows = RowColumns(dataset, indices) if dataset is not None and indices is not None else None
+        return EvalPrediction(
+            collector.predictions,
+            collector.labels,
+            inputs=collector.inputs if "inputs" in named else None,
+            losses=collector.losses,
+            unpacks_losses="loss" in named,
+            columns=rows,
+            indices=indices,
+            dataset_name=self._current_eval_name,
         )
+
+    def _begin_streaming(self) -> StreamingMetrics | None:
+        """The metric objects of this evaluation, where `compute_metrics` is such, cleared of the last one."""
+        metrics = self.compute_metrics
+        return StreamingMetrics(metrics, self._device) if is_streaming(metrics) else None
 
     def _prepare_for_evaluation(self) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
@@ -363,11 +436,13 @@ class Evaluating(TrainerApi):
         if self.compute_metrics is None:
             return {}
         named = self.args.include_for_metrics
-        extras = {
-            "inputs": inputs if "inputs" in named else None,
-            "losses": loss if "loss" in named else None,
-        }
-        prediction = EvalPrediction(logits, labels, **extras)
+        prediction = EvalPrediction(
+            logits,
+            labels,
+            inputs=inputs if "inputs" in named else None,
+            losses=loss if "loss" in named else None,
+            dataset_name=self._current_eval_name,
+        )
         return self.compute_metrics(prediction, compute_result=is_last) or {}
 
     def _add_speed(self, output: EvalLoopOutput, start_time: float, prefix: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -18,7 +18,11 @@ class EvalPrediction:
         predictions: What the model answered, one row per sample.
         label_ids: What was to be answered.
         inputs: The model's main input, when `include_for_metrics` names "inputs".
-        losses: The loss of each sample's batch, when `include_for_metrics` names "loss".
+        losses: The loss of each sample's batch.
+        columns: Every column of the dataset by name, in the order of the predictions.
+        indices: Which rows of the dataset these are; None where rows have no index.
+        dataset_name: The name of the set, where there are several.
+        unpacks_losses: Whether losses are among what it unpacks to.
     """
 
     def __init__(
@@ -27,12 +31,20 @@ class EvalPrediction:
         label_ids: Arrays | None,
         inputs: Arrays | None = None,
         losses: Arrays | None = None,
+        *,
+        columns: Mapping[str, Any] | None = None,
+        indices: Any = None,
+        dataset_name: str | None = None,
+        unpacks_losses: bool = True,
     ) -> None:
         self.predictions = predictions
         self.label_ids = label_ids
         self.inputs = inputs
         self.losses = losses
-        extras = tuple(extra for extra in (inputs, losses) if extra is not None)
+        self.columns = columns if columns is not None else {}
+        self.indices = indices
+        self.dataset_name = dataset_name
+        extras = tuple(extra for extra in (inputs, losses if unpacks_losses else None) if extra is not None)
         self.elements: tuple[Any, ...] = (predictions, label_ids, *extras)
 
     def __iter__(self) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -51,6 +52,8 @@ class Saving(TrainerApi):
     _was_given_up: bool
     _wanted_step: int | None
     _saved_step: int | None
+    _untold_seals: deque[tuple[int, str]]
+    _event: Any
     _resumed_rng: dict[str, Any]
     _determine_best_metric: Any
     _report: Any
@@ -94,11 +97,18 @@ class Saving(TrainerApi):
         def write() -> None:
             publish_checkpoint(folder, save_model, contents)
             self._saved_step, self._sealed_folder = step, folder
+            self._untold_seals.append((step, folder))
             self._rotate_checkpoints(output_dir=run_dir)
 
         self._wanted_step = step
         self._writer.write_in_place = not self._writes_apart()
         self._writer.submit(write, f"Writing {folder}")
+
+    def _tell_of_seals(self) -> None:
+        """Name the checkpoints that have become whole on disk since."""
+        while self._untold_seals:
+            step, folder = self._untold_seals.popleft()
+            self._event("on_seal", checkpoint=folder, checkpoint_step=step)
 
     def _writes_apart(self) -> bool:
         """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""

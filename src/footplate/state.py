@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -174,6 +175,21 @@ class TrainerControl(ExportableState):
     def state(self) -> dict[str, Any]:
         """The flags as constructor arguments."""
         return {"args": {field.name: getattr(self, field.name) for field in fields(self)}, "attributes": {}}
+
+
+@dataclass
+class RunIdentity(ExportableState):
+    """The name of a run, which a resume keeps.
+
+    Args:
+        run_id: A name that no other run has.
+    """
+
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    def state(self) -> dict[str, Any]:
+        """The name, to be set again on resume."""
+        return {"args": {}, "attributes": {"run_id": self.run_id}}
 
 
 def restore_states(holders: Iterable[ExportableState], stored: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
@@ -17,23 +18,29 @@ from torch import nn
 from footplate import comm
 from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
+from footplate.callbacks.samples import SampleCallback
 from footplate.checkpoint import resume
 from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint.publish import check_intact, find_state
 from footplate.checkpoint.snapshot import HostCopy
 from footplate.checkpoint.writer import BackgroundWriter
 from footplate.data import columns, loaders, samplers
+from footplate.data.choice import limit_rows
 from footplate.data.collators import DataCollatorWithPadding, default_data_collator
 from footplate.distributed.accelerator import build_accelerator
 from footplate.distributed.strategy import build_strategy
 from footplate.evaluating import Evaluating
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.memory import TrainerMemoryTracker
+from footplate.evaluation.streaming import is_streaming
+from footplate.integrations.journal_callback import JournalCallback
+from footplate.integrations.registry import build_trackers
 from footplate.optim import groups, schedules
 from footplate.optim.names import find_optimizer
 from footplate.outputs import TrainOutput
+from footplate.report.callback import ReportCallback
 from footplate.saving import Saving
-from footplate.state import TRAINER_STATE_NAME, TrainerControl, TrainerState, export_states
+from footplate.state import TRAINER_STATE_NAME, RunIdentity, TrainerControl, TrainerState, export_states
 from footplate.training import batches, checks, patches, traits
 from footplate.training import loss as losses
 from footplate.training.clock import Clock
@@ -42,6 +49,7 @@ from footplate.training.plan import Extension, Position, TrainingPlan, plan_trai
 from footplate.training.retry import MicroBatches
 from footplate.training.seed import seed_run
 from footplate.training.signals import StopRequested, StopSignals
+from footplate.training.stopwatch import Stopwatch
 from footplate.training.watch import StepData, TrainWindow, UpdateStart, accepts_update
 from footplate.wrappers import forward_parameters
 
@@ -67,12 +75,14 @@ class Trainer(Evaluating, Saving):
         processing_class: Tokenizer, processor or the like; saved with the model.
         model_init: Makes the model anew at each `train()`.
         compute_loss_func: `(outputs, labels, num_items_in_batch)` to loss, instead of the model's own.
-        compute_metrics: `EvalPrediction` to a dict of numbers.
+        compute_metrics: `EvalPrediction` to a dict of numbers; or a metric object with `update(predictions,
+            labels)` and `compute()`, or a dict of such.
         callbacks: Classes or instances of `TrainerCallback`.
         optimizers: An optimizer and a schedule of your own; either may be None.
         optimizer_cls_and_kwargs: An optimizer class and its arguments, instead of `args.optim`.
         preprocess_logits_for_metrics: `(logits, labels)` to what is kept for `compute_metrics`.
         tokenizer: The 4.x name of `processing_class`.
+        eval_data_collator: Makes the batches of evaluation and prediction; `data_collator` unless given.
 
     `model` is always the model itself, `model_wrapped` the outermost wrapper, which the loop calls.
     """
@@ -93,13 +103,14 @@ class Trainer(Evaluating, Saving):
         processing_class: Any = None,
         model_init: Callable[..., nn.Module] | None = None,
         compute_loss_func: Callable[..., torch.Tensor] | None = None,
-        compute_metrics: Callable[..., dict[str, Any]] | None = None,
+        compute_metrics: Any = None,
         callbacks: list[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None = None,
         preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None = None,
         *,
         tokenizer: Any = None,
+        eval_data_collator: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         self.args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
         checks.check_is_arguments(self.args, TrainingArguments)
@@ -118,6 +129,7 @@ class Trainer(Evaluating, Saving):
         self.neftune_noise_alpha = self.args.neftune_noise_alpha
         self._has_own_collator = data_collator is not None
         self.data_collator = data_collator if data_collator is not None else self._default_collator()
+        self.eval_data_collator = eval_data_collator
         self._check_inputs(model)
 
         self._accelerator: Any = None
@@ -129,6 +141,7 @@ class Trainer(Evaluating, Saving):
 
         self.control = TrainerControl()
         self.callback_handler = self._build_callback_handler(callbacks or [])
+        self._set_identity(RunIdentity())
         self._reset_run()
         self.state = self._new_state()
         if self.args.should_save:
@@ -143,10 +156,11 @@ class Trainer(Evaluating, Saving):
             (self.optimizer, self.lr_scheduler), self.optimizer_cls_and_kwargs, self.model_init
         )
         checks.check_collator(self.data_collator)
+        checks.check_collator(self.eval_data_collator or self.data_collator)
         checks.check_eval_dataset(self.args, self.eval_dataset)
         checks.check_train_length(self.args, self.train_dataset, loaders.has_length(self.train_dataset))
         checks.check_batch_metrics(self.args, self.compute_metrics)
-        checks.check_train_metrics(self.args, self.compute_metrics)
+        checks.check_train_metrics(self.args, self.compute_metrics, is_streaming(self.compute_metrics))
         checks.check_not_yet_supported(self.args)
 
     def _default_collator(self) -> Callable[[list[Any]], Any]:
@@ -214,17 +228,32 @@ class Trainer(Evaluating, Saving):
         self._held_back = held_back.difference(forward_parameters(self.model))
 
     def _build_callback_handler(self, callbacks: list[Any]) -> CallbackHandler:
-        """The flow first, the user's callbacks next, progress last."""
+        """The flow first, then who writes down, the user's callbacks, and last who shows."""
+        args = self.args
         handler = CallbackHandler(
-            [DefaultFlowCallback, *callbacks],
+            [
+                DefaultFlowCallback,
+                *([JournalCallback] if args.report else []),
+                *build_trackers(args.report_to),
+                *callbacks,
+            ],
             self.model,
             self.processing_class,
             self.optimizer,
             self.lr_scheduler,
         )
         handler.weak_extras["trainer"] = weakref.ref(self)
-        handler.add_callback(default_progress_callback(bool(self.args.disable_tqdm)))
+        handler.add_callback(default_progress_callback(bool(args.disable_tqdm)))
+        if args.show_samples:
+            handler.add_callback(SampleCallback(every=None, count=args.show_samples))
+        if args.report:
+            handler.add_callback(ReportCallback)
         return handler
+
+    def _set_identity(self, identity: RunIdentity) -> None:
+        """Begin a run of this name, as far as callbacks can tell."""
+        self._identity = identity
+        self.callback_handler.extras.update(run_id=identity.run_id, metric_prefixes=("eval", "test"))
 
     def _new_state(self) -> TrainerState:
         return TrainerState(
@@ -256,6 +285,8 @@ class Trainer(Evaluating, Saving):
         self._wanted_step: int | None = None  # of the last checkpoint that was asked for, and that was sealed
         self._saved_step: int | None = None
         self._sealed_folder: str | None = None
+        self._untold_seals: deque[tuple[int, str]] = deque()  # step and folder, for `on_seal`
+        self._stopwatch = Stopwatch()
         self._train_batch_size = self.args.train_batch_size
         self._created_lr_scheduler = False
         self._parameters: list[nn.Parameter] = []
@@ -269,6 +300,8 @@ class Trainer(Evaluating, Saving):
         self._train_window = TrainWindow(self.args.train_metrics)
         self._eval_dataloaders: dict[int, Any] = {}  # by identity of the dataset
         self._is_for_loop = False  # the evaluation under way is one of the schedule
+        self._current_eval_dataset: Any = None
+        self._current_eval_name: str | None = None
         self._is_in_round = False  # between the first and the last of several evaluation sets
         self._eval_weight = 0.0  # rows or items of the last evaluation, to join the losses of several sets
 
@@ -293,8 +326,10 @@ class Trainer(Evaluating, Saving):
         keeps = self.args.dataloader_persistent_workers and (is_named or dataset is self.eval_dataset)
         if keeps and id(dataset) in self._eval_dataloaders:
             return self._eval_dataloaders[id(dataset)]
+        limited, chosen = limit_rows(dataset, self.args.max_eval_samples, self.args.seed)
         batch_size = self.args.eval_batch_size
-        loader = self._get_dataloader(dataset, "evaluation", batch_size, self._get_eval_sampler)
+        loader = self._get_dataloader(limited, "evaluation", batch_size, self._get_eval_sampler)
+        loader.chosen_rows = chosen
         if keeps:
             self._eval_dataloaders[id(dataset)] = loader
         return loader
@@ -312,7 +347,7 @@ class Trainer(Evaluating, Saving):
         is_training: bool = False,
     ) -> Any:
         """A loader without the columns nobody asked for."""
-        collate = self.data_collator
+        collate = self.data_collator if is_training else self.eval_data_collator or self.data_collator
         if columns.can_drop_columns(dataset):
             dataset = self._remove_unused_columns(dataset, description)
         else:
@@ -524,7 +559,7 @@ class Trainer(Evaluating, Saving):
         loader = self.get_train_dataloader()
         plan = self._plan_run(loader, resume_from_checkpoint)
         model = self._prepare_for_training(plan, loader, resume_from_checkpoint)
-        self._check_best_metric(ignore_keys_for_eval)
+        self._check_evaluation(ignore_keys_for_eval)
         logger.info("Training %s: %s", type(self.model).__name__, plan)
 
         self._event("on_train_begin")
@@ -560,12 +595,14 @@ class Trainer(Evaluating, Saving):
             micro_batches, num_items = traits.call_positional(
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
+            self._stopwatch.lap("data")
             if not micro_batches:  # the stream ended sooner than its length promised
                 self._check_not_dry(batches_done)
                 break
             if self.state.global_step == plan.first_step:
                 self._describe_weighting(micro_batches[0], plan)
             self._event("on_step_begin")
+            self._stopwatch.lap("callbacks")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
             self._grad_norm = self._clip_grad_norm(model)
@@ -578,6 +615,7 @@ class Trainer(Evaluating, Saving):
             if accepted:
                 self._advance_schedule()
             self._zero_grad()
+            self._stopwatch.lap("optimizer")
 
             batches_done += len(micro_batches)
             self._position.advance(sum(comm.find_batch_size(batch) or 0 for batch in micro_batches))
@@ -602,7 +640,9 @@ class Trainer(Evaluating, Saving):
         self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None, plan: TrainingPlan
     ) -> None:
         """Let the last joint of an update do what the callbacks asked for."""
+        self._stopwatch.lap("callbacks")
         self._writer.poll()  # a failed write is said at the next update
+        self._tell_of_seals()
         traits.call_with_declared(
             self._maybe_log_save_evaluate,
             tr_loss=self._meter.loss,
@@ -652,6 +692,7 @@ class Trainer(Evaluating, Saving):
         for inputs, is_last in batches.mark_last(micro_batches):
             with self._strategy.accumulate(model, sync=is_last):
                 result: Any = step(model, inputs, *extra)
+            self._stopwatch.lap("backward")
             self._meter.add(result[0] if isinstance(result, tuple) else result)
             self._count_work(inputs)
             if not is_last:
@@ -685,6 +726,7 @@ class Trainer(Evaluating, Saving):
             loss = loss * items_share
         elif self._record_factor != 1.0:
             loss = loss / self.current_gradient_accumulation_steps
+        self._stopwatch.lap("forward")
         self._strategy.backward(loss, **self._backward_options())
         return loss.detach()
 
@@ -768,6 +810,7 @@ class Trainer(Evaluating, Saving):
         metrics = None
         if self.control.should_evaluate:
             metrics = self._evaluate(trial, ignore_keys_for_eval)
+            self._stopwatch.lap("evaluation")
             is_best = self._determine_best_metric(metrics, trial)
             if self.args.save_strategy == "best":
                 self.control.should_save = is_best
@@ -776,6 +819,7 @@ class Trainer(Evaluating, Saving):
 
         if self.control.should_save:
             traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=metrics)
+            self._stopwatch.lap("saving")
             self._event("on_save")
 
     def record(self, name: str, value: torch.Tensor | float) -> None:
@@ -835,6 +879,7 @@ class Trainer(Evaluating, Saving):
         self._position = position or Position(
             plan.first_epoch, 0, plan.first_sample, is_begun=plan.first_sample > 0
         )
+        self._set_identity(RunIdentity())
         self.state = saved if saved is not None else self._new_state()
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
@@ -846,6 +891,7 @@ class Trainer(Evaluating, Saving):
         self._meter = Meter(self._device, plan.first_step)
         if saved is not None:
             self._load_callback_state()
+            self._set_identity(self._identity)
             resume.apply_to_state(self._changes, self.state)
         return plan
 
@@ -866,6 +912,8 @@ class Trainer(Evaluating, Saving):
         self._grad_norm = self._learning_rate = self._loader_state = None
         self._was_given_up = False
         self._wanted_step = self._saved_step = None
+        self._untold_seals.clear()
+        self._stopwatch = Stopwatch()
         self._clock = Clock(self.args.max_time_seconds, self.args.save_every_seconds)
         handler = self.callback_handler
         handler.model, handler.optimizer, handler.lr_scheduler = self.model, self.optimizer, self.lr_scheduler
@@ -1019,6 +1067,7 @@ class Trainer(Evaluating, Saving):
         self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
         traits.call_with_declared(self.log, logs=metrics)
         error = self._writer.join()
+        self._tell_of_seals()
         if self._saved_step != self._wanted_step:
             raise RuntimeError(
                 f"The last checkpoint, of step {self._wanted_step}, was not saved: {error or 'see the log'}. "
@@ -1049,7 +1098,7 @@ class Trainer(Evaluating, Saving):
                 num_tokens = self.state.num_input_tokens_seen - self._initial_num_input_tokens_seen
                 logs.update(metric_tools.speed_metrics("train", start_time, num_tokens=num_tokens))
         self.state.log_history.append({**logs, "step": self.state.global_step})
-        self._event("on_log", logs=logs)
+        self._event("on_log", logs=logs, seconds=self._stopwatch.drain())
 
     # ---- callbacks ----
 

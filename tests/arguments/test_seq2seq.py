@@ -36,3 +36,10 @@ def test_it_is_filled_from_the_command_line():
     ]
     (args,) = HfArgumentParser(Seq2SeqTrainingArguments).parse_args_into_dataclasses(words)
     assert (args.predict_with_generate, args.generation_num_beams, args.generation_config) == (True, 4, "g")
+
+
+def test_the_sortish_sampler_groups_by_length_unless_another_order_is_named():
+    assert Seq2SeqTrainingArguments("runs").train_sampling_strategy == "random"
+    assert Seq2SeqTrainingArguments("runs", sortish_sampler=True).train_sampling_strategy == "group_by_length"
+    named = Seq2SeqTrainingArguments("runs", sortish_sampler=True, train_sampling_strategy="sequential")
+    assert named.train_sampling_strategy == "sequential"

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from footplate.data.reads import (
+    SeededReads,
     SeededRows,
     fetch_rows,
     mix_seed,
@@ -159,3 +160,71 @@ def test_a_worker_draws_what_this_process_draws(dataset):
     there = DataLoader(SeededRows(dataset), batch_sampler=requests, collate_fn=random_collate, num_workers=2)
     here = [read_seeded(seed, read_rows, dataset, rows, random_collate) for seed, rows in requests]
     assert contents(there) == contents(here)
+
+
+def quiet_reads() -> SeededReads:
+    """Reads that have seen enough to leave the seeding out."""
+    reads = SeededReads()
+    for count in range(SeededReads.num_tried):
+        reads.read(count, int)
+    return reads
+
+
+def test_reads_that_draw_nothing_are_soon_made_without_seeding(monkeypatch):
+    reads, seeds = SeededReads(), []
+    monkeypatch.setattr("footplate.data.reads.seed_generators", seeds.append)
+    for count in range(100):
+        assert reads.read(count, int) == 0
+    assert seeds == list(range(SeededReads.num_tried))
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_a_read_that_draws_gives_what_its_seed_gives(is_quiet):
+    reads = quiet_reads() if is_quiet else SeededReads()
+    before = generator_states()
+    for seed in (3, 4, 3):
+        assert reads.read(seed, noise) == read_seeded(seed, noise)
+        assert generator_states() == before
+
+
+@pytest.mark.parametrize(
+    "draw", [random.random, random.gauss, np.random.rand, np.random.randn, lambda: torch.rand(1).item()]
+)
+@pytest.mark.parametrize("num_normals", range(3))
+def test_one_draw_of_any_kind_is_noticed(draw, num_normals):
+    reads = quiet_reads()
+    random.seed(1)
+    for _ in range(num_normals):  # numpy and Python may have one in hand, drawn without a trace
+        np.random.randn()
+        random.gauss(0, 1)
+    call = (lambda: random.gauss(0, 1)) if draw is random.gauss else draw
+    before = generator_states()
+    assert reads.read(7, call) == read_seeded(7, call)
+    assert generator_states() == before
+
+
+def test_a_read_that_fails_leaves_no_trace():
+    def fail():
+        noise()
+        raise KeyError("no such row")
+
+    reads = quiet_reads()
+    before = generator_states()
+    with pytest.raises(KeyError):
+        reads.read(1, fail)
+    assert generator_states() == before
+
+
+def test_numbers_drawn_between_quiet_reads_are_those_without_any():
+    def draw(reads):
+        np.random.seed(9)
+        random.seed(9)
+        torch.manual_seed(9)
+        drawn = []
+        for count in range(700):
+            if reads is not None:
+                reads.read(count, int)
+            drawn.extend([*np.random.randn(count % 3), random.gauss(0, 1), torch.randn(1).item()])
+        return drawn
+
+    assert draw(quiet_reads()) == draw(None)

@@ -1,12 +1,14 @@
 """The collector against the original's evaluation loop, run for real."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from footplate.comm import find_batch_size
+from footplate.comm import find_batch_size, map_nested
 from footplate.evaluation import Collector
 
 
@@ -150,3 +152,75 @@ def test_without_a_count_of_items_rows_are_the_items():
     collector.add(losses=torch.tensor(1.0), num_rows=1)
     collector.add(losses=torch.tensor(4.0), num_rows=2)
     assert collector.loss == 3
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_rows_that_only_fill_up_the_last_batch_are_dropped(concat):
+    collector = Collector(5, 4, concat=concat, expects_rows=12)
+    for start in (0, 4, 8):
+        rows = torch.arange(start, start + 4.0)
+        collector.add(losses=torch.tensor(float(start)), labels={"y": rows.reshape(4, 1)}, num_rows=4)
+    assert collector.num_observed == collector.num_samples == 5
+    rows, losses = collector.labels, collector.losses
+    if not concat:
+        assert [len(batch["y"]) for batch in rows] == [len(batch) for batch in losses] == [4, 1]
+        rows, losses = {"y": np.concatenate([batch["y"] for batch in rows])}, np.concatenate(losses)
+    assert rows["y"].tolist() == [[0], [1], [2], [3], [4]]
+    assert losses.tolist() == [0, 0, 0, 0, 4]
+    assert collector.loss == np.mean(losses)
+
+
+def test_more_rows_than_announced_are_kept_where_nobody_spoke_of_filling_up():
+    collector = Collector(3, 2)
+    for start in (0, 2, 4):
+        collector.add(predictions=torch.arange(start, start + 2), num_rows=2)
+    assert collector.predictions.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("concat", [True, False])
+def test_past_the_limit_the_same_arrays_come_from_files(tmp_path, concat):
+    def collect(**settings):
+        torch.manual_seed(0)
+        collector = Collector(30, 3, concat=concat, **settings)
+        for i in range(10):
+            logits = (torch.randn(3, 1 + i % 4, 2), torch.randn(3).bfloat16())
+            collector.add(predictions=logits, labels=torch.randint(9, (3,)), num_rows=3)
+        return collector
+
+    spilled, plain = collect(memory_limit=100, spill_folder=tmp_path), collect()
+    ours = spilled.predictions if concat else spilled.predictions[4]
+    assert isinstance(ours[0], np.memmap)
+    assert not list(tmp_path.iterdir())
+    assert_equal(map_nested(np.array, spilled.predictions), plain.predictions)
+    assert_equal(map_nested(np.array, spilled.labels), plain.labels)
+    ours[0][:] = 7  # the metrics function may write to what it is given
+    assert np.all(ours[0] == 7)
+
+
+def test_released_arrays_are_gone_unless_somebody_holds_them(tmp_path):
+    collector = Collector(4, 2, memory_limit=1, spill_folder=tmp_path)
+    collector.add(predictions=torch.ones(2, 2), labels=torch.ones(2), losses=torch.tensor(3.0), num_rows=2)
+    predictions = collector.predictions
+    labels = weakref.ref(collector.labels)
+    collector.release()
+    assert labels() is None
+    assert collector.predictions is None
+    assert predictions.tolist() == [[1, 1], [1, 1]]
+    assert collector.loss == 3
+
+
+@pytest.mark.parametrize("loss_weighting", [None, "items"])
+def test_thousands_of_losses_wait_in_one_tensor(loss_weighting):
+    torch.manual_seed(0)
+    losses = torch.rand(2500)
+    collector = Collector(batch_size=3, loss_weighting=loss_weighting)
+    for loss in losses:
+        collector.add(losses=loss, num_rows=3, num_items=torch.tensor(2))
+        assert len(collector._losses._pending) <= 1001
+    np.testing.assert_array_equal(collector.losses, losses.repeat_interleave(3))
+    if loss_weighting is None:
+        assert collector.loss == float(losses.repeat_interleave(3).numpy().mean())
+        assert collector.weight == 7500
+    else:
+        assert collector.loss == sum(2 * loss for loss in losses.double().tolist()) / 5000
+        assert collector.weight == 5000

@@ -1,6 +1,7 @@
 """The container against the original's: every shape, with and without steps to the host."""
 
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -87,29 +88,33 @@ def test_arrays_can_be_read_and_then_added_to():
         np.testing.assert_array_equal(container.get_arrays(), [[1, 1, -100], [0, 0, 0]])
 
 
-def test_a_slice_does_not_keep_the_whole_alive():
-    container = EvalLoopContainer()
+@pytest.mark.parametrize("concat", [True, False])
+def test_a_slice_does_not_keep_the_whole_alive(concat):
+    container = EvalLoopContainer(concat)
     whole = torch.arange(1000.0).reshape(10, 100)
+    column, is_alive = whole[:, 3].numpy().copy(), weakref.ref(whole)
     container.add(whole[:, 3])
-    container.to_cpu_and_numpy()
-    assert container._on_host[0].untyped_storage().nbytes() == 10 * 4
-    np.testing.assert_array_equal(container.get_arrays(), whole[:, 3].numpy())
+    del whole
+    assert is_alive() is None
+    np.testing.assert_array_equal(container.get_arrays() if concat else container.get_arrays()[0], column)
+
+
+def test_batches_kept_apart_may_differ_in_structure_and_can_be_added_to():
+    container = EvalLoopContainer(do_nested_concat=False)
+    container.add([{"boxes": torch.ones(2, 4), "name": "a"}])
+    container.add([{"boxes": torch.ones(1, 4)}, None, torch.tensor(True)])
+    first = container.get_arrays()
+    container.add(torch.zeros(3, dtype=torch.bfloat16))
+    batches = container.get_arrays()
+    assert batches[0][0]["name"] == "a"
+    assert batches[1][0]["boxes"].shape == (1, 4)
+    assert batches[1][1] is None
+    assert batches[1][2].dtype == bool
+    assert batches[2].dtype == np.float32
+    assert batches[0][0]["boxes"] is first[0][0]["boxes"]
 
 
 def test_predictions_that_carry_a_gradient_are_taken():
     container = EvalLoopContainer()
     container.add(torch.ones(2, requires_grad=True) * 2)
     np.testing.assert_array_equal(container.get_arrays(), [2, 2])
-
-
-def test_batches_are_joined_once_however_many_there_are():
-    def num_joins(num_batches):
-        container = EvalLoopContainer()
-        with torch.profiler.profile() as profile:
-            for _ in range(num_batches):
-                container.add(torch.ones(4, 8))
-                container.to_cpu_and_numpy()
-            container.get_arrays()
-        return sum(event.count for event in profile.key_averages() if event.key == "aten::cat")
-
-    assert num_joins(5) == num_joins(50) == 1

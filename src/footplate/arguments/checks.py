@@ -111,6 +111,8 @@ def check_counts(args: TrainingArguments) -> None:
     check_number(args, "eval_accumulation_steps", 1, whole=True, none=True)
     check_number(args, "eval_delay", 0, none=True)
     check_number(args, "train_metrics", 0, whole=True)
+    check_number(args, "show_samples", 0, whole=True)
+    check_number(args, "max_eval_samples", 1, whole=True, none=True)
     check_number(args, "ddp_timeout", 1)
 
 

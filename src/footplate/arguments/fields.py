@@ -238,6 +238,14 @@ class TrainingArguments(OldNamesAccepted):
     max_time: str | float | None = opt(
         None, "Time that train() may take, e.g. `7h50m`; then it saves and returns."
     )
+    max_eval_samples: int | None = opt(
+        None, "Evaluate on so many rows of each set: the same ones every time, drawn by the seed."
+    )
+    eval_memory_limit: int | float | str | None = opt(
+        None, "Memory for predictions, e.g. `2GB` or a share of all; the rest goes to a file."
+    )
+    show_samples: int = opt(0, "Rows to show at each evaluation: input, target and prediction.")
+    report: bool = opt(True, "Keep events.jsonl and write report.html in output_dir.")
     save_in_background: bool = opt(True, "Write checkpoints in a thread while training goes on.")
 
     def __post_init__(self) -> None:

@@ -21,3 +21,8 @@ class Seq2SeqTrainingArguments(TrainingArguments):
     generation_max_length: int | None = opt(None, "Longest generated text; unset means the model's setting.")
     generation_num_beams: int | None = opt(None, "Beams of the search; unset means the model's setting.")
     generation_config: Any = opt(None, "GenerationConfig, or the name or path of one.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sortish_sampler and self.train_sampling_strategy == "random":
+            self.train_sampling_strategy = "group_by_length"

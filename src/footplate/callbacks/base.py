@@ -32,6 +32,7 @@ class TrainerCallback:
                         report the metrics                  on_log
                         note the best metric                on_evaluate
                     if control.should_save                  on_save
+                    when its checkpoint is whole on disk    on_seal, after this update or a later one
                     if control.should_epoch_stop or control.should_training_stop: leave the epoch
                                                             on_epoch_end, then log, evaluate, save as above
                 if control.should_training_stop: leave the run
@@ -58,6 +59,11 @@ class TrainerCallback:
         metrics               on_evaluate, on_predict
         is_round_end          on_evaluate: whether `metrics` holds all eval sets of this round
         logs                  on_log
+        seconds               on_log: where the time went since the last log, by part of the loop
+        samples source        on_samples: what the model says about a few rows, and where they are from
+        checkpoint            on_seal: the folder, and as checkpoint_step the update it was saved at
+        run_id                the name of the run, which a resume keeps
+        metric_prefixes       what keys of evaluations and predictions begin with
 
     Set `wants_step_data = False` in a callback that hears step events but looks at neither inputs, outputs
     nor loss: where no callback wants them, the loop lets go of them early and saves the memory.
@@ -158,6 +164,18 @@ class TrainerCallback:
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """A batch of an evaluation or prediction is done."""
+        return None
+
+    def on_seal(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl | None:
+        """A checkpoint is whole on disk; with background saving, some updates after `on_save`."""
+        return None
+
+    def on_samples(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl | None:
+        """`SampleCallback` has rows to show; `samples` has them."""
         return None
 
     def on_push_begin(

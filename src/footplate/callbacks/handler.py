@@ -262,6 +262,16 @@ class CallbackHandler(TrainerCallback):
     ) -> TrainerControl:
         return self._call("on_prediction_step", args, state, control, kwargs)
 
+    def on_seal(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        return self._call("on_seal", args, state, control, kwargs)
+
+    def on_samples(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        return self._call("on_samples", args, state, control, kwargs)
+
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:

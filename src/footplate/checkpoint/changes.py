@@ -16,11 +16,12 @@ HARMLESS = frozenset(
         # logging
         *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node"),
         *("logging_nan_inf_filter", "log_level", "log_level_replica", "disable_tqdm", "debug"),
-        *("skip_memory_metrics", "train_metrics"),
+        *("skip_memory_metrics", "train_metrics", "show_samples", "report"),
         # evaluation
         *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"),
         *("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
         *("eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics"),
+        *("max_eval_samples", "eval_memory_limit"),
         *("bf16_full_eval", "fp16_full_eval", "load_best_model_at_end"),
         *("predict_with_generate", "generation_max_length", "generation_num_beams", "generation_config"),
         # saving

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import footplate
-from footplate.cli import checkpoints, verify_resume
+from footplate.cli import checkpoints, report, sync, verify_resume
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     checkpoints.add_command(commands)
     verify_resume.add_command(commands)
+    report.add_command(commands)
+    sync.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 from tqdm import tqdm
 
-from footplate.data.order import SampleOrder
-from footplate.data.reads import SeededRows, read_rows, read_seeded, seed_of
+from footplate.data.order import SampleOrder, SequentialOrder
+from footplate.data.reads import SeededReads, SeededRows, read_rows, seed_of
 from footplate.data.rows import IndexBatches, Requests, count_left, find_order
 from footplate.data.streams import StreamPass, StreamSettings, count_stream_left, load_end
 
@@ -51,11 +51,24 @@ class Loader(DataLoader[Any]):
         self._pass_epoch = 0
         self._kept_workers: Any = None
         self._is_resumed = False
+        self._reads = SeededReads()
+        self.chosen_rows: list[int] | None = None  # where the dataset is a part of another: which rows of it
 
     @property
     def order(self) -> SampleOrder | None:
         """The order that this loader cuts into batches, if it is one that can be sought in."""
         return find_order(self.batch_sampler)
+
+    def given_indices(self) -> range | list[int] | None:
+        """The rows that an evaluation was given so far, in their order; None where they have no index."""
+        rows = self._pass
+        if not isinstance(rows, IndexBatches) or self.is_training or not self.in_order:
+            return None
+        return range(rows.state()["num_samples"]) if self._is_sequential else rows.given_indices()
+
+    @property
+    def _is_sequential(self) -> bool:
+        return isinstance(self.order, SequentialOrder)
 
     @property
     def num_batches_left(self) -> int | None:
@@ -138,7 +151,9 @@ class Loader(DataLoader[Any]):
             return foreign.take(super().__iter__(), self.shows_progress)
         base_seed = self._draw_base_seed()
         if not self._is_stream:
-            self._pass = rows = IndexBatches(self.batch_sampler, seed_of(self.seed, self.iteration), start)
+            remembers = not self.is_training and not self._is_sequential
+            seed = seed_of(self.seed, self.iteration)
+            self._pass = rows = IndexBatches(self.batch_sampler, seed, start, remembers)
             return self._read_rows(rows) if self.num_workers == 0 else self._take_rows(rows, base_seed)
         self._pass = stream = StreamPass(self._stream_settings(), self.iteration, self.num_workers, start)
         if stream.num_workers == 0:
@@ -147,9 +162,9 @@ class Loader(DataLoader[Any]):
 
     def _read_rows(self, rows: IndexBatches) -> Iterator[Any]:
         """Batches read in this process."""
-        dataset, collate, pins = self.dataset, self.collate_fn, self._pins()
+        dataset, collate, pins, read = self.dataset, self.collate_fn, self._pins(), self._reads.read
         for seed, indices in rows:
-            batch = read_seeded(seed, read_rows, dataset, indices, collate)
+            batch = read(seed, read_rows, dataset, indices, collate)
             rows.note_given()
             yield pin(batch) if pins else batch
 

@@ -20,7 +20,7 @@ from footplate.data.samplers import IterableDatasetShard
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
 
-__all__ = ["Loader", "build_loader", "has_length", "num_examples", "seed_worker", "start_at"]
+__all__ = ["Loader", "build_loader", "given_rows", "has_length", "num_examples", "seed_worker", "start_at"]
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +78,15 @@ def start_at(
     batches: Iterator[Any] = iter(loader)
     read_past(batches, num_batches)
     return batches
+
+
+def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:
+    """Which rows of the whole dataset an evaluation was given, in their order; None where that is unknown."""
+    indices = loader.given_indices() if isinstance(loader, Loader) else None
+    if indices is None:
+        return None
+    rows = np.asarray(indices, dtype=np.int64)
+    return rows if loader.chosen_rows is None else np.asarray(loader.chosen_rows, dtype=np.int64)[rows]
 
 
 def num_examples(loader: Any, fallback_batch_size: int) -> int:

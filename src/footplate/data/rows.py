@@ -27,9 +27,12 @@ class IndexBatches:
         batch_sampler: Where index lists come from, or what to cut them by if it is torch's own class.
         seed: What the seeds of this pass are made from.
         start: The state of an earlier pass to go on from.
+        remembers: Keep the lists, for `given_indices`.
     """
 
-    def __init__(self, batch_sampler: Any, seed: int, start: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, batch_sampler: Any, seed: int, start: dict[str, Any] | None = None, remembers: bool = False
+    ) -> None:
         self.batch_sampler: Any = batch_sampler
         self.seed = seed
         self.start = start or {}
@@ -40,11 +43,14 @@ class IndexBatches:
         self._num_samples = self.start.get("num_samples", 0)
         self._num_batches = self.start.get("num_batches", 0)
         self._sampler_state: Any = self.start.get("sampler")
+        self._lists: list[Any] | None = [] if remembers else None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         position = self._num_samples
         for indices, sampler_state in self._draw():
             self._ahead.append((len(indices), sampler_state))
+            if self._lists is not None:
+                self._lists.append(indices)
             yield mix_seed(self.seed, position), indices
             position += len(indices)
 
@@ -59,6 +65,12 @@ class IndexBatches:
         for batch in batches:
             self.note_given()
             yield batch
+
+    def given_indices(self) -> list[int]:
+        """The rows handed out so far, in their order."""
+        if self._lists is None:
+            return []
+        return [int(index) for indices in self._lists[: self._num_batches] for index in indices]
 
     def state(self) -> dict[str, Any]:
         """How far the pass got, counting what was handed out and not what was drawn ahead."""

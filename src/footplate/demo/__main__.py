@@ -21,7 +21,8 @@ from footplate import (
 )
 from footplate.demo.facts import FactsDataset, WordTokenizer, generate_examples
 from footplate.demo.model import SpanReader
-from footplate.demo.spans import find_best_spans, score_answers
+from footplate.demo.spans import find_best_spans
+from footplate.evaluation.squad import compute_squad_metrics
 
 
 def main() -> None:
@@ -58,7 +59,9 @@ def main() -> None:
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         spans = find_best_spans(*prediction.predictions)  # the model's start_logits and end_logits
-        return score_answers(eval_dataset.read_spans(spans), eval_dataset.answers)
+        given = dict(enumerate(eval_dataset.read_spans(spans)))
+        golds = [{"id": number, "answers": [answer]} for number, answer in enumerate(eval_dataset.answers)]
+        return compute_squad_metrics(given, golds)
 
     trainer = Trainer(
         model,

@@ -1,10 +1,7 @@
-"""From logits to answers, and how good the answers are."""
+"""From logits to the spans they favour."""
 
 from __future__ import annotations
 
-import re
-import string
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -27,37 +24,3 @@ def find_best_spans(start_logits: Array, end_logits: Array, max_tokens: int = 8)
     scores = np.where((length >= 1) & (length <= max_tokens), scores, -np.inf)
     best = scores.reshape(num_rows, -1).argmax(axis=1)
     return np.stack([best // num_tokens, best % num_tokens], axis=1)
-
-
-def score_answers(predictions: list[str], answers: list[str]) -> dict[str, float]:
-    """Mean exact match and mean F1, from 0 to 1, under the names that metrics use.
-
-    Args:
-        predictions: What was answered.
-        answers: What should have been answered, in the same order.
-    """
-    pairs = list(zip(predictions, answers, strict=True))
-    return {
-        "exact_match": float(np.mean([exact_match(prediction, answer) for prediction, answer in pairs])),
-        "f1": float(np.mean([f1(prediction, answer) for prediction, answer in pairs])),
-    }
-
-
-def exact_match(prediction: str, answer: str) -> float:
-    """1 if both say the same in the same words, else 0."""
-    return float(split_words(prediction) == split_words(answer))
-
-
-def f1(prediction: str, answer: str) -> float:
-    """Harmonic mean of how much of the prediction is right and how much of the answer is found, by words."""
-    predicted, expected = split_words(prediction), split_words(answer)
-    if not predicted or not expected:
-        return float(predicted == expected)
-    num_common = (Counter(predicted) & Counter(expected)).total()
-    return 2 * num_common / (len(predicted) + len(expected))
-
-
-def split_words(text: str) -> list[str]:
-    """The words that count: in lower case, without punctuation and articles."""
-    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return [word for word in bare.split() if not re.fullmatch("a|an|the", word)]

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any
 
 import numpy as np
 import torch
 
-from footplate.comm import nested_numpify
-from footplate.evaluation.container import EvalLoopContainer
+from footplate.comm import map_nested, nested_numpify
+from footplate.evaluation.buffers import NestedBuffer, nested_bytes
+from footplate.evaluation.container import BatchList
+from footplate.evaluation.memory_limit import MemoryBudget
+
+MAX_PENDING = 1000  # numbers that wait on the device before they become one tensor
 
 
 class Collector:
     """Predictions, labels, inputs and losses of one evaluation; what is never added stays None.
+
+    Each batch leaves its device when it is added, whatever `eval_accumulation_steps` says.
 
     Args:
         num_samples: Rows that the evaluation will see, where that is known.
         batch_size: Rows that a batch counts for when it does not say.
         concat: Join the batches at the end; else each result is a list with one entry per batch.
         loss_weighting: "items" weighs a batch's loss by its items, anything else by its rows.
-        padding_index: What fills up rows that are shorter than the longest along dimension 1.
+        padding_index: What fills up rows that are shorter than the longest.
+        memory_limit: Bytes that may stay in memory; None takes most of what is free.
+        spill_folder: Where what passes the limit goes; None takes the system's folder for temporary files.
+        expects_rows: Rows that will be added, where samplers of several processes repeat some to fill up the
+            last batch; those past `num_samples` are dropped.
     """
 
     def __init__(
@@ -30,18 +42,22 @@ class Collector:
         concat: bool = True,
         loss_weighting: str | None = None,
         padding_index: int = -100,
+        memory_limit: int | None = None,
+        spill_folder: str | os.PathLike[str] | None = None,
+        expects_rows: int | None = None,
     ) -> None:
         self.num_observed = 0
         self._num_expected = num_samples
+        self._drops_surplus = bool(num_samples and expects_rows and expects_rows > num_samples)
         self._batch_size = batch_size
         self._concat = concat
         self._by_items = loss_weighting == "items"
-        self._predictions = EvalLoopContainer(concat, padding_index)
-        self._labels = EvalLoopContainer(concat, padding_index)
-        self._inputs = EvalLoopContainer(concat, padding_index)
-        self._losses: list[torch.Tensor] = []  # on the device until the end: reading one would be a host sync
+        self._padding_index = padding_index
+        self._budget = MemoryBudget(memory_limit, spill_folder)
+        self._buffers: dict[str, NestedBuffer | BatchList] = {}
+        self._losses = _Numbers()
+        self._items = _Numbers()
         self._rows: list[int] = []
-        self._items: list[int | torch.Tensor] = []
 
     def add(
         self,
@@ -63,20 +79,46 @@ class Collector:
             num_rows: Rows of the batch, where it has rows.
             num_items: Items the loss is a mean of; rows when None.
         """
+        batch = {"predictions": predictions, "labels": labels, "inputs": inputs}
+        if self._drops_surplus and num_rows and self.num_observed + num_rows > self.num_samples:
+            num_left = self.num_samples - self.num_observed
+            if not num_left:
+                return
+            losses, batch = _first_rows((losses, batch), num_rows, num_left)
+            num_rows = num_left
         self.num_observed += num_rows or 0
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
-            self._losses.append(torch.as_tensor(losses).detach().reshape(-1))
+            losses = torch.as_tensor(losses).detach()
+            self._losses.add(losses)
             self._rows.append(rows)
-            self._items.append(rows if num_items is None else num_items)
-        for container, tensors in (
-            (self._predictions, predictions),
-            (self._labels, labels),
-            (self._inputs, inputs),
-        ):
+            if self._by_items:
+                self._items.add(
+                    torch.as_tensor(rows if num_items is None else num_items, device=losses.device)
+                )
+        for name, tensors in batch.items():
             if tensors is not None:
-                container.add(tensors)
-                container.to_cpu_and_numpy()  # host sync: device memory must not fill up with predictions
+                self._buffer(name, batch, num_rows).add(tensors)
+
+    def _buffer(self, name: str, batch: dict[str, Any], num_rows: int | None) -> NestedBuffer | BatchList:
+        """Where `name` is kept; with the first batch comes the question whether all of it will fit."""
+        if not self._buffers and self._num_expected and num_rows:
+            num_batches = max(1.0, self._num_expected / num_rows)
+            self._budget.project(math.ceil(nested_bytes(batch) * num_batches))
+        if name not in self._buffers:
+            self._buffers[name] = (
+                NestedBuffer(self._num_expected, self._padding_index, self._budget, name)
+                if self._concat
+                else BatchList(self._budget)
+            )
+        return self._buffers[name]
+
+    def _arrays(self, name: str) -> Any:
+        return self._buffers[name].arrays() if name in self._buffers else None
+
+    def release(self) -> None:
+        """Let go of all arrays; what others hold of them stays theirs."""
+        self._buffers.clear()
 
     @property
     def num_samples(self) -> int:
@@ -86,60 +128,85 @@ class Collector:
     @property
     def weight(self) -> float:
         """What the mean loss is over: rows, or items where those weigh."""
-        return float(sum(float(items) for items in self._items) if self._by_items else sum(self._rows))
+        return float(sum(self._items.values().tolist()) if self._by_items else sum(self._rows))
 
     @property
     def predictions(self) -> Any:
         """The predictions of all rows."""
-        return self._predictions.get_arrays()
+        return self._arrays("predictions")
 
     @property
     def labels(self) -> Any:
         """The labels of all rows."""
-        return self._labels.get_arrays()
+        return self._arrays("labels")
 
     @property
     def inputs(self) -> Any:
         """The main inputs of all rows."""
-        return self._inputs.get_arrays()
+        return self._arrays("inputs")
 
     @property
     def losses(self) -> Any:
         """One loss per row: the batch's own mean stands for each of its rows."""
-        if not self._losses:
+        if not self._rows:
             return None
-        per_row = self._losses_per_row()
-        return np.concatenate(per_row) if self._concat else per_row
+        per_row, rows = self._losses_per_row()
+        return per_row if self._concat else np.split(per_row, np.cumsum(rows)[:-1])
 
     @property
     def loss(self) -> float | None:
         """The mean loss of the evaluation."""
-        if not self._losses:
+        if not self._rows:
             return None
-        if self._by_items:
-            return self._mean_over_items()
-        return float(np.concatenate(self._losses_per_row()).mean())
+        return self._mean_over_items() if self._by_items else float(self._losses_per_row()[0].mean())
 
     @property
     def loss_keys(self) -> list[str]:
         """The metric that the losses give, if there are any."""
-        return ["loss"] if self._losses else []
+        return ["loss"] if self._rows else []
 
-    def _losses_per_row(self) -> list[np.ndarray]:
-        return [
-            np.repeat(loss, rows) if len(loss) == 1 else loss
-            for loss, rows in zip(self._losses_on_host(), self._rows, strict=True)
-        ]
+    def _losses_per_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """All losses, and how many belong to each batch."""
+        given = np.array(self._losses.sizes)
+        times = np.where(given == 1, self._rows, 1)
+        return np.repeat(self._losses.values(), np.repeat(times, given)), given * times
 
     def _mean_over_items(self) -> float:
         """Sum over items divided by the number of items, so that it does not matter how batches were cut."""
-        weights = [float(items) for items in self._items]
-        means = [float(loss.astype(np.float64).mean()) for loss in self._losses_on_host()]
+        weights = [float(items) for items in self._items.values()]
+        batches = np.split(self._losses.values(), np.cumsum(self._losses.sizes)[:-1])
+        means = [float(losses.astype(np.float64).mean()) for losses in batches]
         # a batch without items has no mean: 0 * nan would spoil the sum
         total = sum(mean * weight for mean, weight in zip(means, weights, strict=True) if weight)
         return total / sum(weights) if any(weights) else float("nan")
 
-    def _losses_on_host(self) -> list[np.ndarray]:
-        """What was added as losses, one array per batch."""
-        flat = nested_numpify(torch.cat(self._losses))  # host sync: the only one that losses need
-        return np.split(flat, np.cumsum([len(loss) for loss in self._losses])[:-1])
+
+class _Numbers:
+    """A few numbers per batch, on the device until they are asked for: reading one would be a host sync."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._pending: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor) -> None:
+        self.sizes.append(tensor.numel())
+        self._pending.append(tensor.reshape(-1))
+        if len(self._pending) > MAX_PENDING:
+            self._pending = [torch.cat(self._pending)]
+
+    def values(self) -> np.ndarray:
+        """All numbers in one array."""
+        if not self._pending:
+            return np.empty(0)
+        self._pending = [torch.cat(self._pending)]
+        return np.asarray(nested_numpify(self._pending[0]))  # host sync: the only one that they need
+
+
+def _first_rows(batch: Any, num_rows: int, num_left: int) -> Any:
+    """The first rows of everything in a batch that has all of them."""
+
+    def cut(leaf: Any) -> Any:
+        has_rows = getattr(leaf, "ndim", 0) > 0 and len(leaf) == num_rows
+        return leaf[:num_left] if has_rows else leaf
+
+    return map_nested(cut, batch)

@@ -1,12 +1,19 @@
-"""Batches of one kind, kept until the end of an evaluation and joined once."""
+"""Batches of one kind, kept until the end of an evaluation: joined, or each for itself."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from footplate.comm import map_nested, nested_join, nested_numpify
+from footplate.comm import map_nested
+from footplate.evaluation.buffers import NestedBuffer
+from footplate.evaluation.memory_limit import MemoryBudget
+from footplate.evaluation.store import Store, stored_dtype
+
+ALIGNMENT = 16  # bytes; enough for every dtype
 
 
 class EvalLoopContainer:
@@ -14,43 +21,75 @@ class EvalLoopContainer:
 
     Args:
         do_nested_concat: Join the batches to one structure; else give a list with one entry per batch.
-        padding_index: What fills up rows that are shorter than the longest along dimension 1.
+        padding_index: What fills up rows that are shorter than the longest.
     """
 
     def __init__(self, do_nested_concat: bool = True, padding_index: int = -100) -> None:
         self.do_nested_concat = do_nested_concat
         self.padding_index = padding_index
-        self._arrived: list[Any] = []
-        self._on_host: list[Any] = []
+        self._buffer = NestedBuffer(padding_index=padding_index) if do_nested_concat else BatchList()
 
     def add(self, tensors: Any) -> None:
-        """Keep one more batch, where it is.
+        """Copy one more batch to the host.
 
         Args:
             tensors: A tensor, or a nested list, tuple or mapping of them.
         """
-        self._arrived.append(tensors)
+        self._buffer.add(tensors)
 
     def to_cpu_and_numpy(self) -> None:
-        """Bring what has arrived since the last call to the host."""
-        self._on_host.extend(map_nested(_to_host, batch) for batch in self._arrived)
-        self._arrived.clear()
+        """Nothing is left to do: each batch goes to the host as it is added."""
 
     def get_arrays(self) -> Any:
         """All batches as numpy arrays; None when nothing was added."""
-        self.to_cpu_and_numpy()
-        if not self._on_host:
-            return None
-        if not self.do_nested_concat:
-            return nested_numpify(self._on_host)
-        self._on_host = [nested_join(self._on_host, self.padding_index)]
-        return nested_numpify(self._on_host[0])
+        return self._buffer.arrays()
 
 
-def _to_host(leaf: Any) -> Any:
-    """A leaf in host memory that it shares with nothing bigger."""
-    if not isinstance(leaf, torch.Tensor):
+class BatchList:
+    """Keeps batches of any structure apart.
+
+    Args:
+        budget: What may stay in memory.
+    """
+
+    def __init__(self, budget: MemoryBudget | None = None) -> None:
+        self._budget = budget or MemoryBudget()
+        self._store: Store | None = None
+        self._arrived: list[Any] = []
+        self._done: list[Any] = []
+
+    def add(self, batch: Any) -> None:
+        """Copy one more batch."""
+        self._arrived.append(map_nested(self._keep, batch))
+
+    def _keep(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        self._store = self._store or Store(self._budget, 0)
+        start = self._store.used = -(-self._store.used // ALIGNMENT) * ALIGNMENT
+        self._store.append(leaf.detach())
+        return _Slot(start, self._store.used, stored_dtype(leaf.dtype), tuple(leaf.shape))
+
+    def arrays(self) -> list[Any] | None:
+        """The batches with arrays for tensors; None when nothing was added."""
+        if self._arrived:
+            data = self._store.finish() if self._store else np.empty(0, np.uint8)
+            self._done += [map_nested(lambda leaf: _filled(leaf, data), batch) for batch in self._arrived]
+            self._store, self._arrived = None, []
+        return self._done or None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Where a tensor lies in a store."""
+
+    start: int
+    end: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def _filled(leaf: Any, data: np.ndarray) -> Any:
+    if not isinstance(leaf, _Slot):
         return leaf
-    host = leaf.detach().cpu()
-    # one column of the logits would keep all of them alive until the end
-    return host.clone() if host.untyped_storage().nbytes() > host.nbytes else host
+    return data[leaf.start : leaf.end].view(leaf.dtype).reshape(leaf.shape)

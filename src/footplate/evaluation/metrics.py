@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ import numpy as np
 import torch
 
 from footplate.comm import map_nested
-from footplate.evaluation.collector import Collector
-from footplate.outputs import EvalPrediction
 
 
 def prefix_keys(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -47,18 +45,6 @@ def _plain_number(value: Any) -> Any:
         or (isinstance(value, torch.Tensor) and value.numel() == 1)
     )
     return value.item() if is_scalar else value
-
-
-def compute_set_metrics(
-    function: Callable[..., Mapping[str, Any]], collector: Collector, include: Collection[str]
-) -> dict[str, Any]:
-    """What `compute_metrics` gives for all that was collected; nothing without predictions and labels."""
-    predictions, labels = collector.predictions, collector.labels
-    if predictions is None or labels is None:
-        return {}
-    inputs = collector.inputs if "inputs" in include else None
-    losses = collector.losses if "loss" in include else None
-    return check_metrics(function(EvalPrediction(predictions, labels, inputs=inputs, losses=losses)))
 
 
 def check_metrics(metrics: Any) -> dict[str, Any]:

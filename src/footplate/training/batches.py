@@ -13,6 +13,8 @@ from footplate.training.loss import read_loss
 
 Item = TypeVar("Item")
 
+LABEL_KEYS = ("label", "labels", "label_ids", "start_positions", "end_positions")
+
 
 def mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
     """Each item, and whether it is the last; reads one ahead."""
@@ -56,8 +58,19 @@ def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> An
     return labels[0] if len(labels) == 1 else labels
 
 
-def loss_of_unnamed(inputs: Any, outputs: Any) -> tuple[torch.Tensor | None, Any]:
-    """Loss and labels of a batch without names: a scalar that outputs begin with, and the last input."""
+def known_labels(inputs: Any) -> list[str]:
+    """The keys of a batch that are labels by their names, for models whose forward names none."""
+    return [name for name in keys_of(inputs) if name in LABEL_KEYS or name.endswith("_labels")]
+
+
+def loss_of_unnamed(inputs: Any, outputs: Any, labels: Any) -> tuple[torch.Tensor | None, Any]:
+    """Loss and labels where nobody says which inputs are labels: what outputs call a loss, else begin with.
+
+    A batch without names has its labels last, and a scalar that outputs begin with is then the loss.
+    """
+    if isinstance(inputs, Mapping):
+        loss = read_loss(outputs) if entry(outputs, "loss") is not None else None
+        return (loss.mean() if loss is not None else None), labels
     loss = read_loss(outputs)
     if loss is None or loss.dim() > 0:
         return None, None
@@ -101,12 +114,13 @@ def outputs_without_loss(outputs: Any, ignore_keys: Collection[str], has_loss: b
         return outputs_without_loss(dict(vars(outputs)), ignore_keys, has_loss)
     else:
         return outputs
-    answers = _drop_none(answers)
+    answers = tuple(answer for answer in answers if answer is not None and not _is_cache(answer))
     return answers[0] if len(answers) == 1 else answers
 
 
-def _drop_none(values: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(value for value in values if value is not None)
+def _is_cache(answer: Any) -> bool:
+    """Whether this is what a model keeps for its next token: no prediction, and not of tensors alone."""
+    return type(answer).__name__.endswith("Cache")
 
 
 def count_input_tokens(

@@ -112,8 +112,15 @@ def check_batch_metrics(args: TrainingArguments, compute_metrics: Callable[..., 
         )
 
 
-def check_train_metrics(args: TrainingArguments, compute_metrics: Callable[..., Any] | None) -> None:
+def check_train_metrics(
+    args: TrainingArguments, compute_metrics: Callable[..., Any] | None, is_streaming: bool = False
+) -> None:
     """Metrics of training batches have a function to compute them."""
+    if args.train_metrics and is_streaming:
+        raise ValueError(
+            f"train_metrics={args.train_metrics} needs `compute_metrics` to be a function, and it is an object "
+            "with update and compute, which belongs to the evaluations. Set train_metrics to 0."
+        )
     if args.train_metrics and compute_metrics is None:
         raise ValueError(
             f"train_metrics={args.train_metrics} needs a function: pass `compute_metrics` to Trainer, or "
@@ -141,11 +148,20 @@ def check_best_metric(name: str, found: Collection[str], label_names: Collection
     )
 
 
+def explain_no_labels(set_name: str, keys: Collection[str], label_names: Collection[str]) -> str:
+    """What to say when an evaluation will give neither a loss nor metrics."""
+    which = f"The evaluation set {set_name!r}" if set_name else "The evaluation set"
+    looked_for = f"looked for as {list(label_names)}" if label_names else "which forward does not name"
+    return (
+        f"{which} has the columns {sorted(keys)} and no labels, {looked_for}: evaluation will give neither "
+        "eval_loss nor metrics. Set label_names to the columns that are labels, or name them so."
+    )
+
+
 def check_not_yet_supported(args: TrainingArguments) -> None:
     """Nothing is asked for that this version does not do: it says so instead of going on without."""
     wanted = {
         "push_to_hub": (args.push_to_hub, "sharing on the Hub"),
-        "report_to": (args.report_to, "experiment trackers"),
         "deepspeed": (args.deepspeed is not None, "DeepSpeed"),
         "fsdp": (args.fsdp, "FSDP"),
         "parallelism_config": (args.parallelism_config, "several processes"),

@@ -14,13 +14,15 @@ from torch import nn
 
 from footplate.wrappers import bare_model
 
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def find_label_names(model: nn.Module) -> list[str]:
     """The parameters of forward that are labels: those named so, and answer positions."""
     bare = bare_model(model)
-    names = list(inspect.signature(type(bare).forward).parameters)
+    parameters = inspect.signature(type(bare).forward).parameters
+    names = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
     labels = [name for name in names if "label" in name]
     positions = [name for name in names if name in ("start_positions", "end_positions")]
     if "QuestionAnswering" in type(bare).__name__:

@@ -1,0 +1,1 @@
+"""Evaluation side by side: one file per contender."""

@@ -1,0 +1,105 @@
+"""Which rows of a dataset are looked at, and reading no others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import IterableDataset, Subset
+
+from footplate.comm import find_batch_size
+
+
+class NumberedBatch(NamedTuple):
+    """A batch, and where in the dataset its rows are."""
+
+    rows: list[int]
+    batch: Any
+
+
+def choose_rows(num_rows: int, count: int, seed: int) -> list[int]:
+    """`count` different row numbers in rising order, the same for the same arguments."""
+    return sorted(random.Random(seed).sample(range(num_rows), min(count, num_rows)))
+
+
+def pick_rows(dataset: Any, count: int, seed: int) -> tuple[list[int], Any]:
+    """Row numbers, and a dataset of those rows alone: seeded ones, or the first ones of a stream."""
+    is_stream = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
+    if is_stream:
+        samples = list(islice(dataset, count))
+        return list(range(len(samples))), samples
+    rows = choose_rows(len(dataset), count, seed)
+    has_columns = hasattr(dataset, "select") and hasattr(dataset, "column_names")
+    return rows, (dataset.select(rows) if has_columns else Subset(dataset, rows))
+
+
+def read_batches(loader: Any, rows: list[int], batch_size: int) -> list[NumberedBatch]:
+    """The rows of a loader as batches, made in this process: no worker is started for so few."""
+    dataset: Any = getattr(loader, "dataset", None)
+    collate = getattr(loader, "collate_fn", None)
+    chosen = getattr(loader, "chosen_rows", None)  # where evaluation itself takes fewer
+    rows = rows if chosen is None else [rows[index] for index in chosen]
+    if callable(collate) and hasattr(dataset, "__getitem__"):
+        samples = [dataset[index] for index in range(min(len(rows), len(dataset)))]
+        starts = range(0, len(samples), batch_size)
+        batches = [collate(samples[start : start + batch_size]) for start in starts]
+    else:  # some other iterable of batches, which an override returned
+        batches = list(islice(loader, -(-len(rows) // batch_size)))
+    sizes = [find_batch_size(batch) or 0 for batch in batches]
+    ends = np.cumsum(sizes).tolist()
+    return [
+        NumberedBatch(rows[end - size : end], batch)
+        for size, end, batch in zip(sizes, ends, batches, strict=True)
+    ]
+
+
+@contextmanager
+def seeded_generators(seed: int) -> Iterator[None]:
+    """Draw from `seed` inside; afterwards the generators go on as if nothing had been drawn."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # numpy takes no more than 32 bits
+            torch.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout and the like off inside; afterwards each module is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+class _Nowhere:
+    """Takes what is recorded while nobody should notice."""
+
+    def add(self, *args: Any) -> None:
+        """Forget it."""
+
+
+@contextmanager
+def leaving_no_trace(owner: Any, seed: int) -> Iterator[None]:
+    """Whatever is computed inside, generators and records of the run go on as if it had not been."""
+    records = getattr(owner, "_eval_records", None)
+    owner._eval_records = _Nowhere()  # a loss may record() something, which is no part of the training log
+    try:
+        with seeded_generators(seed), torch.no_grad():
+            yield
+    finally:
+        owner._eval_records = records

@@ -1,0 +1,184 @@
+"""How much of an evaluation stays in memory, and where the rest goes."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+logger = logging.getLogger(__name__)
+
+SHARE_OF_FREE_MEMORY = 0.8  # the metrics function needs room of its own
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+REMEDIES = (
+    "Keep less of each row with preprocess_logits_for_metrics, measure batch by batch with "
+    "batch_eval_metrics=True, keep the loss alone with prediction_loss_only=True, evaluate fewer rows with "
+    "max_eval_samples, raise eval_memory_limit, or make room on the disk."
+)
+_CGROUPS = {  # where the two versions are, and what each calls: limit, use, the files among it
+    "/sys/fs/cgroup": ("memory.max", "memory.current", "inactive_file"),
+    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
+def parse_memory_limit(value: int | float | str | None) -> int | None:
+    """The bytes that `eval_memory_limit` stands for; None where there is no limit.
+
+    Args:
+        value: Bytes as an int, a size such as "2GB" or "512MiB", or a share of the memory up to 1.0.
+    """
+    if value is None:
+        return None
+    number = _number_of(value)
+    if isinstance(number, float) and 0 < number <= 1:
+        return int(number * total_memory())
+    if isinstance(number, int) and number > 0:
+        return number
+    raise ValueError(
+        f"eval_memory_limit={value!r} is no amount of memory. Give bytes as a whole number, a size such as "
+        '"2GB" or "512MiB", or a share of the memory as a float above 0 and up to 1.0; None sets no limit.'
+    )
+
+
+def _number_of(value: object) -> int | float | None:
+    """An int for bytes, a float for a share, None for what is neither."""
+    if not isinstance(value, str):
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?i?)(B?)\s*", value, re.IGNORECASE)
+    if found is None:
+        return None
+    digits, prefix, byte = found[1], found[2].capitalize(), found[3]
+    if not prefix and not byte and "." in digits:  # "0.5", as a command line writes a share
+        return float(digits)
+    unit = {**UNITS, **BINARY_UNITS}.get(prefix)
+    return None if unit is None else int(float(digits) * unit) if "." in digits else int(digits) * unit
+
+
+def readable_size(num_bytes: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("bytes", "KB", "MB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.4g} GB"
+
+
+def total_memory() -> int:
+    """Bytes of memory that this process could ever have: the machine's, or its container's."""
+    is_known = hasattr(os, "sysconf")  # Windows has none
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if is_known else sys.maxsize
+    return min([machine, *(limit for limit, _ in _container_limits())])
+
+
+def free_memory() -> int:
+    """Bytes of memory that can still be taken, on the machine and in its container."""
+    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    machine = int(found[1]) * 1024 if found else total_memory()
+    return max(0, min([machine, *(limit - used for limit, used in _container_limits())]))
+
+
+def _container_limits() -> list[tuple[int, int]]:
+    """Limit and use of the control groups that set one."""
+    limits = []
+    for folder, (limit_file, use_file, cached) in _CGROUPS.items():
+        limit, used = (_read(f"{folder}/{name}").strip() for name in (limit_file, use_file))
+        if limit.isdigit() and used.isdigit():
+            found = re.search(rf"^{cached} (\d+)", _read(f"{folder}/memory.stat"), re.MULTILINE)
+            limits.append((int(limit), int(used) - (int(found[1]) if found else 0)))
+    return limits
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+class MemoryBudget:
+    """What the arrays of one evaluation may take together; past it they live in files without a name.
+
+    Args:
+        limit: Bytes that may stay in memory; None takes most of what is free.
+        folder: Where the files go; None takes the system's folder for temporary files.
+    """
+
+    def __init__(self, limit: int | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+        self._limit = limit
+        self._folder = os.fspath(folder or tempfile.gettempdir())
+        self._ceiling: int | None = None
+        self._held = 0
+        self._is_spilling = False
+
+    @property
+    def ceiling(self) -> int:
+        """Bytes that may stay in memory."""
+        if self._ceiling is None:
+            num_neighbours = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # each keeps all rows
+            free = int(SHARE_OF_FREE_MEMORY * free_memory() / num_neighbours)
+            self._ceiling = free if self._limit is None else self._limit
+        return self._ceiling
+
+    def project(self, num_bytes: int) -> None:
+        """Decide where an evaluation of this size goes, before any of it is allocated."""
+        if num_bytes > self.ceiling:
+            self.spill(num_bytes)
+
+    def take(self, num_bytes: int) -> bool:
+        """Whether so much more may be held in memory, which is then counted."""
+        if not self._is_spilling and self._held + num_bytes > self.ceiling:
+            self.spill(self._held + num_bytes)
+        self._held += 0 if self._is_spilling else num_bytes
+        return not self._is_spilling
+
+    def give_back(self, num_bytes: int) -> None:
+        """Count less as held."""
+        self._held -= num_bytes
+
+    def spill(self, num_bytes: int) -> None:
+        """From now on use files; refuse if they would not fit either."""
+        os.makedirs(self._folder, exist_ok=True)
+        if num_bytes > shutil.disk_usage(self._folder).free:
+            raise self._no_room(f"would keep {readable_size(num_bytes)}")
+        if not self._is_spilling:
+            # a limit that was asked for is no news
+            logger.log(
+                logging.WARNING if self._limit is None else logging.INFO,
+                "This evaluation keeps %s, more than the %s it may hold in memory: it goes to a temporary "
+                "file in %s. preprocess_logits_for_metrics keeps less; eval_memory_limit sets the limit.",
+                readable_size(num_bytes),
+                readable_size(self.ceiling),
+                self._folder,
+            )
+        self._is_spilling = True
+
+    def open_file(self) -> IO[bytes]:
+        """A file that is gone when it is closed, or when the process is killed."""
+        return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+
+    def write(self, file: IO[bytes], offset: int, data: memoryview) -> None:
+        """Write all of `data`; a full disk is named as such."""
+        file.seek(offset)
+        try:
+            while data:
+                data = data[file.write(data) :]  # a nearly full disk takes a part, then none
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
+            raise self._no_room(f"could not write on at {readable_size(offset)}") from error
+
+    def _no_room(self, what: str) -> ValueError:
+        limit = "" if self._limit is None else f" (eval_memory_limit={readable_size(self._limit)})"
+        disk = readable_size(shutil.disk_usage(self._folder).free)
+        return ValueError(
+            f"This evaluation {what} of predictions, labels and inputs, but there are only "
+            f"{readable_size(free_memory())} of free memory{limit} and {disk} of free disk space in "
+            f"{self._folder}. {REMEDIES}"
+        )

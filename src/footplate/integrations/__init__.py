@@ -1,0 +1,1 @@
+"""Trackers: a run told to services, each behind a guard."""

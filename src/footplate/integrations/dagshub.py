@@ -1,0 +1,76 @@
+"""DagsHub: its MLflow service, and on request the files of the run in the repository there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from footplate.integrations.guard import SetupError
+from footplate.integrations.mlflow import MLflowCallback, is_set
+from footplate.integrations.run import Run
+
+
+class DagsHubCallback(MLflowCallback):
+    """Sends a run to a repository at DagsHub, as `dagshub.init()` or `MLFLOW_TRACKING_URI` name it.
+
+    MLflow's variables hold. With `HF_DAGSHUB_LOG_ARTIFACTS` the files in `output_dir` are uploaded to
+    `artifacts` on the branch `BRANCH` when training ends; `DAGSHUB_USER_TOKEN` or an earlier login is needed.
+    """
+
+    name = "dagshub"
+    package = "dagshub"
+
+    def open(self, run: Run) -> str | None:
+        """Begin the run at DagsHub, or go on with it; nobody is asked for a key."""
+        try:
+            import dagshub  # noqa: F401
+        except ImportError as error:
+            raise ImportError("report_to='dagshub' needs dagshub: pip install footplate[dagshub].") from error
+        return super().open(run)
+
+    def end(self, metrics: dict[str, Any], step: int) -> None:
+        """Finish the run, and upload its files if they are wanted."""
+        super().end(metrics, step)
+        if is_set("HF_DAGSHUB_LOG_ARTIFACTS") and self.run is not None:
+            from dagshub.upload import Repo
+
+            owner, name = _find_repository(self._uri)
+            branch = os.getenv("BRANCH") or "main"
+            repository = Repo(owner=owner, name=name, branch=branch, token=_find_token())
+            repository.directory("artifacts").add_dir(self.run.output_dir)
+
+    def _find_uri(self, mlflow: Any, run: Run) -> str:
+        """The repository's address, with what it takes to get in."""
+        if not mlflow.is_tracking_uri_set():
+            raise SetupError(
+                "No DagsHub repository is named: call dagshub.init(), or set MLFLOW_TRACKING_URI."
+            )
+        uri = str(mlflow.get_tracking_uri())
+        _find_repository(uri)
+        has_login = os.getenv("MLFLOW_TRACKING_USERNAME") or os.getenv("MLFLOW_TRACKING_TOKEN")
+        if uri.startswith("http") and not has_login:
+            os.environ["MLFLOW_TRACKING_TOKEN"] = _find_token()  # as dagshub.init() would
+        return uri
+
+
+def _find_repository(uri: str) -> tuple[str, str]:
+    """Owner and name, the last two parts of the address."""
+    *_, owner, name = ["", "", *uri.rstrip("/").split("/")]
+    if not owner or not name.endswith(".mlflow"):
+        raise SetupError(
+            f"MLFLOW_TRACKING_URI={uri!r} names no DagsHub repository; it looks like "
+            "https://dagshub.com/<owner>/<repository>.mlflow."
+        )
+    return owner, name.removesuffix(".mlflow")
+
+
+def _find_token() -> str:
+    """A token that is there already; without one DagsHub's client would open a browser."""
+    import dagshub.auth
+
+    try:
+        return str(dagshub.auth.get_token(fail_if_no_token=True))
+    except RuntimeError as error:
+        raise SetupError(
+            f"No DagsHub login: set DAGSHUB_USER_TOKEN, or run `dagshub login`. ({error})"
+        ) from error

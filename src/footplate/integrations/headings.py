@@ -1,0 +1,37 @@
+"""Under which heading a log key is shown: the one place that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SPLITS = ("eval", "test")
+
+
+def add_headings(logs: Mapping[str, Any], prefixes: Iterable[str] = SPLITS) -> dict[str, Any]:
+    """The logs with every key as trackers show it.
+
+    Args:
+        logs: What was logged, by key.
+        prefixes: What keys of an evaluation or prediction begin with.
+    """
+    known = sorted({*SPLITS, *prefixes} - {""}, key=len, reverse=True)  # longest first: eval_b_ before eval_
+    return {_with_heading(key, known): value for key, value in logs.items()}
+
+
+def rewrite_logs(d: Mapping[str, Any]) -> dict[str, Any]:
+    """The logs under `eval/`, `test/` and `train/`: the older name of `add_headings`.
+
+    Args:
+        d: What was logged, by key.
+    """
+    return add_headings(d)
+
+
+def _with_heading(key: str, prefixes: Iterable[str]) -> str:
+    if "/" in key:
+        return key
+    for prefix in prefixes:
+        if key.startswith(f"{prefix}_"):
+            return f"{prefix}/{key.removeprefix(f'{prefix}_')}"
+    return f"train/{key}"

@@ -1,0 +1,140 @@
+"""SwanLab: one run there for one run here, online or offline."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from footplate.integrations.guard import SetupError
+from footplate.integrations.known import KnowingTracker
+from footplate.integrations.run import Run
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 60.0  # how long the main thread waits for SwanLab where somebody asks for it there
+MODES = {"cloud": "online", "cloud-only": "online"}  # as earlier versions named them
+
+
+class SwanLabCallback(KnowingTracker):
+    """Sends a run to SwanLab.
+
+    `SWANLAB_PROJECT`, `SWANLAB_MODE` ("online", "local", "offline", "disabled"), `SWANLAB_LOG_DIR`,
+    `SWANLAB_RUN_ID`, `SWANLAB_RESUME` and the client's other variables hold. A run of your own, from
+    `swanlab.init()` before training, is used and left open. SwanLab keeps no models.
+    """
+
+    name = "swanlab"
+    package = "swanlab"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log_model = os.getenv("SWANLAB_LOG_MODEL")
+        self._service: Any = None  # the run at SwanLab
+        self._is_own = False  # whether it was begun here
+
+    @property
+    def _swanlab(self) -> Any:
+        """The client, once all that was sent has reached it, so that `self._swanlab.log` finds the run."""
+        self.wait_for_service(WAIT_SECONDS)
+        return _import_client()
+
+    def open(self, run: Run) -> str | None:
+        """Begin or continue the run; what its earlier files hold is not written again."""
+        if self._log_model is not None:
+            logger.warning("SWANLAB_LOG_MODEL=%r has no effect: SwanLab keeps no models.", self._log_model)
+        client = _import_client()
+        self._is_own = not client.has_run()
+        if self._is_own:
+            self._service = _begin(client, run)
+            is_local = run.service_id and _find_mode() in ("offline", "local")
+            self.learn(run, _read_points(self._service) if is_local else None)
+        else:
+            self._service = client.get_run()
+            self.learn(run, None)
+        sizes = {"model_num_parameters": run.model.get("num_parameters")}
+        self._service.config.update({**run.config, **sizes})
+        return str(self._service.id)
+
+    def write(self, values: dict[str, Any], step: int) -> None:
+        """Numbers as curves, words as text."""
+        text = _import_client().Text
+        new = self.known.without(values, step)
+        shown = {key: text(value) if isinstance(value, str) else value for key, value in new.items()}
+        if shown:
+            self._service.log(shown, step=step)
+
+    def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
+        """One text for each row."""
+        text = _import_client().Text
+        cards = [text("\n".join(f"{key}: {value}" for key, value in row.items())) for row in rows]
+        self.write({f"{source}/samples": cards}, step)
+
+    def close(self) -> None:
+        """Finish a run that was begun here."""
+        if self._is_own and self._service is not None:
+            self._service.finish()
+        self._service = None
+
+
+def _import_client() -> Any:
+    try:
+        return importlib.import_module("swanlab")
+    except ImportError as error:
+        raise ImportError("report_to='swanlab' needs swanlab: pip install footplate[swanlab].") from error
+
+
+def _find_mode() -> str:
+    mode = os.getenv("SWANLAB_MODE", "online")
+    return MODES.get(mode, mode)
+
+
+def _begin(client: Any, run: Run) -> Any:
+    """Begin the run, or go on with it, and never ask for a key."""
+    name = f"{run.name}-{run.trial}" if run.trial else run.name
+    mode = _find_mode()
+    try:
+        return client.init(
+            project=os.getenv("SWANLAB_PROJECT") or os.getenv("SWANLAB_PROJ_NAME") or run.project,
+            name=name,
+            mode=mode,
+            id=os.getenv("SWANLAB_RUN_ID") or run.service_id or run.run_id,
+            resume=os.getenv("SWANLAB_RESUME") or "allow",
+            settings=client.Settings(interactive=False),
+        )
+    except RuntimeError as error:
+        if mode == "online" and not os.getenv("SWANLAB_API_KEY"):
+            raise SetupError(
+                "SwanLab has no API key. Run `swanlab login` or set SWANLAB_API_KEY; SWANLAB_MODE=offline keeps "
+                "the run on disk, for `swanlab sync` later."
+            ) from error
+        raise
+
+
+def _read_points(service: Any) -> list[tuple[str, int]] | None:
+    """Curve and step of every point in the files of this run's earlier legs; None where there are none."""
+    current = Path(service.run_dir)
+    legs = [path for path in current.parent.glob(f"run-*-{service.id}") if path != current]
+    return (
+        [point for leg in legs for path in leg.glob("*.swanlab") for point in _read_file(path)]
+        if legs
+        else None
+    )
+
+
+def _read_file(path: Path) -> Iterator[tuple[str, int]]:
+    """The points in one file, up to where a kill has cut it."""
+    reader = importlib.import_module("swanlab.sdk.internal.core_python.store").DataStoreReader()
+    parse = importlib.import_module("swanlab.proto.swanlab.record.v1.record_pb2").Record.FromString
+    try:
+        reader.open(path)
+        for data in reader:
+            record = parse(data)
+            kind = record.WhichOneof("record_type")
+            if kind in ("scalar", "media"):
+                yield getattr(record, kind).key, getattr(record, kind).step
+    except Exception as error:
+        logger.debug("swanlab: %s ends early: %s", path, error)

@@ -1,0 +1,141 @@
+"""TensorBoard: event files beside the run."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import os
+import re
+import socket
+import time
+from typing import Any
+
+from footplate.integrations.base import TrackerCallback
+from footplate.integrations.run import Run
+
+
+class TensorBoardCallback(TrackerCallback):
+    """Writes event files that TensorBoard shows.
+
+    They are in `logging_dir`, else `TENSORBOARD_LOGGING_DIR`, else `output_dir/runs/<date>_<host>`. A resumed
+    run goes on in its folder, and what lies past the step it resumes from is no longer shown.
+
+    Args:
+        tb_writer: A writer of your own, which is yours to close.
+    """
+
+    name = "tensorboard"
+    package = "tensorboard"
+
+    def __init__(self, tb_writer: Any = None) -> None:
+        super().__init__()
+        self.logging_dir: str | None = None
+        self._writer = tb_writer
+        self._is_own = tb_writer is None
+        self._last_values: dict[str, float] = {}
+
+    @property
+    def tb_writer(self) -> Any:
+        """The writer, once it is open and has written what it was given."""
+        self.wait_for_service()
+        return self._writer
+
+    @tb_writer.setter
+    def tb_writer(self, writer: Any) -> None:
+        self._writer, self._is_own = writer, False
+
+    def open(self, run: Run) -> str | None:
+        """Open the writer, and say what the run is made of."""
+        folder = os.path.join(run.output_dir, run.service_id or _choose_folder(run))
+        self.logging_dir = folder
+        self._last_values = {}
+        if self._is_own:
+            purge_step = run.first_step + 1 if run.first_step else None
+            self._writer = _find_module("").SummaryWriter(log_dir=folder, purge_step=purge_step)
+            run.num_sent = min(run.num_sent, run.num_logs)  # what was sent past that step is purged
+        self._writer.add_text("args", _as_code(run.settings), run.first_step)
+        if run.model.get("config"):
+            self._writer.add_text("model_config", _as_code(run.model["config"]), run.first_step)
+        self._writer.flush()
+        inside = os.path.relpath(folder, run.output_dir)
+        return folder if inside.startswith("..") else inside  # so that the whole run can be moved
+
+    def write(self, values: dict[str, Any], step: int) -> None:
+        """Numbers as curves, words as text."""
+        for key, value in values.items():
+            if isinstance(value, str):
+                self._writer.add_text(key, value, step)
+            elif isinstance(value, (int, float)):
+                self._writer.add_scalar(key, value, step)
+                self._last_values[key] = value
+        self._writer.flush()
+
+    def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
+        """The rows as a table."""
+        self._writer.add_text(f"{source}/samples", _as_table(rows), step)
+        self._writer.flush()
+
+    def end(self, metrics: dict[str, Any], step: int) -> None:
+        """The settings once more, so that runs can be compared by them, beside the curves that are there."""
+        writer = getattr(self._writer, "file_writer", None)
+        if writer is None or self.run is None:
+            return
+        # SummaryWriter.add_hparams would begin a second run in a folder of its own
+        settings = {key: _as_setting(value) for key, value in self.run.config.items() if value is not None}
+        build = _find_module(".summary", like=self._writer).hparams
+        for summary in build(settings, self._last_values):
+            writer.add_summary(summary)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the files, unless they are somebody else's."""
+        if self._writer is not None and self._is_own:
+            self._writer.close()
+            self._writer = None
+
+
+def _choose_folder(run: Run) -> str:
+    """Where a new run is kept, within its own folder unless somebody says otherwise."""
+    given = run.logging_dir or os.getenv("TENSORBOARD_LOGGING_DIR")
+    if given:
+        return os.path.abspath(os.path.expanduser(given))
+    now = f"{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}"
+    return os.path.join("runs", now, *([run.trial] if run.trial else []))
+
+
+def _find_module(part: str, like: Any = None) -> Any:
+    """A part of torch's writer, else of that of tensorboardX; of the one that `like` is from, if given."""
+    homes = ["torch.utils.tensorboard", "tensorboardX"]
+    if type(like).__module__.startswith("tensorboardX"):
+        homes.reverse()
+    for home in homes:
+        try:
+            importlib.import_module(home)
+            return importlib.import_module(home + part)
+        except ImportError:
+            continue
+    raise ImportError("report_to='tensorboard' needs tensorboard: pip install footplate[tensorboard].")
+
+
+def _as_setting(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else json.dumps(value, default=str)
+
+
+def _as_code(values: dict[str, Any]) -> str:
+    """Values as TensorBoard's markdown shows them unchanged."""
+    text = json.dumps(values, indent=2, default=str, ensure_ascii=False)
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _as_table(rows: list[dict[str, Any]]) -> str:
+    """Rows as a markdown table whose cells show what they hold, whatever that is."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [[_as_cell(column) for column in columns], ["---"] * len(columns)]
+    lines += [[_as_cell(row.get(column, "")) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _as_cell(value: Any) -> str:
+    text = re.sub(r"([\\`*_{}\[\]#|])", r"\\\1", html.escape(str(value), quote=False))
+    return re.sub(r"\r\n|\r|\n", "<br>", text)

@@ -1,0 +1,220 @@
+/* Curves: which lines share a chart, and how a chart is drawn, hovered, zoomed and smoothed. */
+
+const TITLES = {
+  loss: "Loss", learning_rate: "Learning rate", grad_norm: "Gradient norm", runtime: "Seconds per evaluation",
+  updates_per_second: "Updates per second", samples_per_second: "Samples per second",
+  steps_per_second: "Batches per second", tokens_per_second: "Tokens per second",
+  num_input_tokens_seen: "Input tokens seen",
+};
+const SPEED = ["updates_per_second", "tokens_per_second", "samples_per_second", "steps_per_second", "runtime"];
+const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen"];
+const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
+const MIN_POINTS_TO_SMOOTH = 12;
+
+const view = { x: "step", smoothing: 0, logs: new Set(), hidden: new Set(), zoom: null, samples: {}, open: new Set() };
+let charts = [];
+
+/** The charts of some runs: [{metric, title, lines}], the loss first. */
+function planCharts(runs) {
+  const byMetric = new Map();
+  const splits = [...new Set(["train", "eval", "test", ...runs.flatMap((run) => run.curves.map((c) => c.split))])];
+  runs.forEach((run, index) => run.curves.forEach((curve) => {
+    if (!byMetric.has(curve.metric)) byMetric.set(curve.metric, []);
+    const split = splits.indexOf(curve.split);
+    byMetric.get(curve.metric).push({
+      run, curve, order: split,
+      label: runs.length > 1 ? `${run.label} · ${curve.split}` : curve.split,
+      color: runs.length > 1 ? index : split,
+      dash: runs.length > 1 ? DASHES[split % DASHES.length] : [],
+    });
+  }));
+  const rank = (metric) => metric === "loss" ? -1 : SPEED.includes(metric) ? 9 + SPEED.indexOf(metric) : LAST.indexOf(metric) + 1;
+  return [...byMetric]
+    .filter(([, lines]) => lines.some((line) => line.curve.steps.length > 1 || line.curve.not_finite))
+    .map(([metric, lines]) => ({
+      metric, title: TITLES[metric] || metric, isSpeed: SPEED.includes(metric),
+      lines: lines.sort((a, b) => a.order - b.order),
+    }))
+    .sort((a, b) => rank(a.metric) - rank(b.metric));
+}
+
+/** Steps of a run on the axis that is chosen; strictly rising, as the plot needs them. */
+function positions(run, steps) {
+  if (view.x === "step") return steps;
+  const column = run.moments[view.x === "time" ? 1 : 2];
+  let last = -Infinity;
+  return steps.map((step) => (last = Math.max(interpolate(run.moments[0], column, step), last + 1e-6)));
+}
+
+const hasAxis = (run, axis) => axis === "step" || (run.moments[axis === "time" ? 1 : 2] || []).some((v) => v !== null);
+const formatX = (x) => view.x === "step" ? formatTick(x) : view.x === "time" ? formatClock(x) : formatNumber(x, 4);
+
+/** What the cursor stands on, in words. */
+function describeX(x) {
+  if (view.x === "time") return `${formatDuration(x)} into the run`;
+  return view.x === "epoch" ? `epoch ${formatNumber(x, 4)}` : `step ${formatNumber(Math.round(x))}`;
+}
+
+/** The points of each visible line, raw and, where asked for, smoothed. */
+function pointsOf(line) {
+  const { steps, values, means } = line.curve;
+  const isSmooth = view.smoothing > 0 && values.length >= MIN_POINTS_TO_SMOOTH;
+  return { xs: positions(line.run, steps), values, smoothed: isSmooth ? smooth(means || values, view.smoothing) : null };
+}
+
+/** A figure with its legend and its plot. */
+function drawChart(plan) {
+  const id = plan.metric;
+  const lines = plan.lines.map((line) => ({ ...line, ...pointsOf(line), key: `${id}|${line.label}` }));
+  const canLog = lines.every((line) => line.values.every((value) => value > 0));
+  const legend = make("div", { class: "legend" }, lines.map((line) => legendItem(line)));
+  const holder = make("div", { class: "plot", role: "img", "aria-label": describeChart(plan, lines) });
+  const figure = make("figure", { class: `chart${id === "loss" ? " wide" : ""}`, "data-metric": id },
+    make("figcaption", null,
+      make("h3", null, plan.title),
+      canLog && make("button", {
+        type: "button", class: "small", "aria-pressed": String(view.logs.has(id)), title: "Logarithmic axis",
+        onclick: () => { toggle(view.logs, id); redrawCharts(); },
+      }, "log")),
+    legend, holder, notFinite(lines));
+  figure.draw = () => plot(holder, id, lines, canLog && view.logs.has(id));
+  return figure;
+}
+
+function legendItem(line) {
+  line.valueNode = make("span", { class: "value" }, formatNumber(line.values[line.values.length - 1]));
+  return make("button", {
+    type: "button", class: "line", "aria-pressed": String(!view.hidden.has(line.key)), title: "Show or hide",
+    onclick: () => { toggle(view.hidden, line.key); redrawCharts(); },
+  }, make("i", { style: { "border-color": color(line.color), "border-style": line.dash.length ? "dashed" : "solid" } }),
+  make("span", { class: "name" }, line.label), line.valueNode);
+}
+
+function describeChart(plan, lines) {
+  const said = lines.map((l) => `${l.label}: ${l.values.length} points, last ${formatNumber(l.values[l.values.length - 1])}`);
+  return `${plan.title}. ${said.join("; ")}`;
+}
+
+function notFinite(lines) {
+  const bad = lines.filter((line) => line.curve.num_not_finite);
+  return bad.map((line) => make("p", { class: "alarm" },
+    `${line.label}: ${line.curve.num_not_finite} values were not finite, first at step ${line.curve.not_finite[0]}.`));
+}
+
+const toggle = (set, key) => set.has(key) ? set.delete(key) : set.add(key);
+const color = (index) => css(`--c${index % 8}`);
+
+/** Put the plot into its holder. */
+function plot(holder, id, lines, isLog) {
+  const shown = lines.filter((line) => !view.hidden.has(line.key) && line.xs.length);
+  const series = [{}], tables = [];
+  for (const line of shown) {
+    const stroke = color(line.color);
+    if (line.smoothed) {
+      tables.push([line.xs, line.values]);
+      series.push({ stroke, alpha: 0.22, width: 1, points: { show: false }, spanGaps: true });
+    }
+    tables.push([line.xs, line.smoothed || line.values]);
+    series.push({ stroke, width: 1.75, dash: line.dash, spanGaps: true, line, points: pointStyle(line, stroke) });
+  }
+  if (!tables.length) return null;
+  const tip = make("div", { class: "tip", hidden: true });
+  const chart = new uPlot({
+    ...frame(holder, id === "loss" ? 300 : 210),
+    scales: { x: { time: false, range: rangeOf }, y: isLog ? { distr: 3 } : { range: paddedRange } },
+    axes: [axis({ values: (u, ticks) => ticks.map(formatX) }), axis({ size: widthOfTicks, space: 34, values: (u, ticks) => ticks.map(formatTick) })],
+    series,
+    hooks: { setCursor: [(u) => showValues(u, lines, tip)], setSelect: [zoomToSelection] },
+  }, uPlot.join(tables), holder);
+  chart.over.append(tip);
+  return chart;
+}
+
+/** Few measurements are dots on a line; many are a line. */
+function pointStyle(line, stroke) {
+  return { show: line.xs.length <= 40, size: line.xs.length <= 2 ? 8 : 5, stroke, fill: stroke };
+}
+
+function frame(holder, height) {
+  return {
+    width: Math.max(holder.clientWidth, 200), height, legend: { show: false }, padding: [8, 20, 0, 0],
+    cursor: {
+      y: false, drag: { x: true, y: false, setScale: false }, points: { size: 7 },
+      sync: { key: "report", filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+      bind: { dblclick: () => () => { view.zoom = null; applyZoom(); return null; } },
+      dataIdx: (u, index, hovered) => nearestPoint(u.data[index], hovered),
+    },
+  };
+}
+
+/** The nearest place at which this series has a value: lines of one chart have steps of their own. */
+function nearestPoint(values, hovered) {
+  for (let away = 0; away < values.length; away++) {
+    if (values[hovered - away] != null) return hovered - away;
+    if (values[hovered + away] != null) return hovered + away;
+  }
+  return null;
+}
+
+function axis(options) {
+  return {
+    stroke: css("--quiet"), font: `11px ${css("--font")}`, gap: 6, space: 56, size: 30,
+    grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, ...options,
+  };
+}
+
+function widthOfTicks(u, labels) {
+  return 18 + 6.6 * Math.max(2, ...(labels || []).map((label) => label.length));
+}
+
+function rangeOf(u, low, high) {
+  if (view.zoom) return view.zoom;
+  return low === high ? [low - 1, high + 1] : [low, high];
+}
+
+function paddedRange(u, low, high) {
+  if (low === null || low === undefined) return [0, 1];
+  const room = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
+  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
+}
+
+/** The values under the cursor: in the legend of every chart, and beside the cursor in this one. */
+function showValues(u, lines, tip) {
+  const isOver = u.cursor.left >= 0 && u.cursor.idx !== null;
+  const x = isOver ? u.data[0][u.cursor.idx] : null;
+  const rows = [];
+  for (const line of lines) {
+    if (!line.values.length) continue;
+    const at = isOver ? nearest(line.xs, x) : line.values.length - 1;
+    line.valueNode.textContent = formatNumber(line.values[at]);
+    if (isOver && !view.hidden.has(line.key)) rows.push({ line, at });
+  }
+  tip.hidden = !isOver || !u.over.matches(":hover");
+  if (tip.hidden) return;
+  tip.replaceChildren(make("div", { class: "at" }, describeX(x)), ...rows.map(({ line, at }) => tipRow(line, at, x)));
+  const isRight = u.cursor.left > u.over.clientWidth / 2;
+  tip.style.left = isRight ? "auto" : `${u.cursor.left + 12}px`;
+  tip.style.right = isRight ? `${u.over.clientWidth - u.cursor.left + 12}px` : "auto";
+}
+
+function tipRow(line, at, x) {
+  const smoothed = line.smoothed && ` (${formatNumber(line.smoothed[at], 4)})`;
+  const elsewhere = line.xs[at] !== x && make("span", { class: "quiet" }, ` @ ${formatNumber(line.curve.steps[at])}`);
+  return make("div", { class: "row" }, make("i", { style: { background: color(line.color) } }),
+    make("span", { class: "name" }, line.label, elsewhere), make("b", null, formatNumber(line.values[at]) + (smoothed || "")));
+}
+
+function zoomToSelection(u) {
+  if (u.select.width < 6) return;
+  view.zoom = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+  applyZoom();
+}
+
+/** All charts show the same stretch of the run. */
+function applyZoom() {
+  for (const chart of charts) {
+    chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    const xs = chart.data[0];
+    chart.setScale("x", view.zoom ? { min: view.zoom[0], max: view.zoom[1] } : { min: xs[0], max: xs[xs.length - 1] });
+  }
+}

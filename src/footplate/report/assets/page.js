@@ -1,0 +1,183 @@
+/* The whole page: the bar with the choices, samples, and what happens when data or width change. */
+
+const HIDDEN_COLUMNS = ["correct"];  // shown as a mark
+let data = JSON.parse(document.getElementById("data").textContent);
+const root = document.getElementById("report");
+const places = {};  // where each part of the page is
+
+// ---- samples over time ----
+
+function samples(shown) {
+  const groups = new Map();
+  shown.runs.forEach((run) => run.samples.forEach((block) => {
+    const name = shown.runs.length > 1 ? `${run.label} · ${block.source}` : block.source;
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(block);
+  }));
+  if (!groups.size) return null;
+  const names = [...groups.keys()];
+  const chosen = view.samples;
+  if (!groups.has(chosen.group)) chosen.group = names[0];
+  const blocks = groups.get(chosen.group);
+  const at = chosen.index === undefined ? blocks.length - 1 : Math.min(chosen.index, blocks.length - 1);
+  const body = make("div", { class: "sample-body" });
+  const label = make("output", { class: "at" });
+  const slider = make("input", { type: "range", min: 0, max: blocks.length - 1, "aria-label": "Step", oninput: () => go(+slider.value) });
+  const before = make("button", { type: "button", "aria-label": "Earlier", onclick: () => go(+slider.value - 1) }, "‹");
+  const after = make("button", { type: "button", "aria-label": "Later", onclick: () => go(+slider.value + 1) }, "›");
+  function go(index) {
+    const place = Math.max(0, Math.min(blocks.length - 1, index));
+    chosen.index = place === blocks.length - 1 ? undefined : place;  // at the end, new ones are followed
+    slider.value = place;
+    before.disabled = place === 0;
+    after.disabled = place === blocks.length - 1;
+    label.textContent = `step ${formatNumber(blocks[place].step)} · ${place + 1} of ${blocks.length}`;
+    body.replaceChildren(sampleTable(blocks[place].rows));
+  }
+  const choice = names.length > 1 && make("select", { "aria-label": "Source", onchange: (event) => {
+    view.samples = { group: event.target.value };
+    refresh("samples");
+  } }, names.map((name) => make("option", { value: name, selected: name === chosen.group }, name)));
+  go(at);
+  return section("samples", "Samples", make("div", { class: "controls" }, choice, before, slider, after, label), body);
+}
+
+function isWrong(row) {
+  if (typeof row.correct === "boolean") return !row.correct;
+  return row.target !== undefined && row.prediction !== undefined ? formatValue(row.target) !== formatValue(row.prediction) : null;
+}
+
+function sampleTable(rows) {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !HIDDEN_COLUMNS.includes(name));
+  const isNumber = (name) => rows.every((row) => typeof row[name] === "number");
+  const marks = { true: ["✕", "wrong"], false: ["✓", "right"], null: ["", ""] };
+  const lines = rows.map((row) => {
+    const [mark, word] = marks[isWrong(row)];
+    const sign = make("span", { class: `mark ${word}`, title: word, "aria-label": word }, mark);
+    return { mark: word, cells: [sign, ...names.map((name) => row[name] === undefined ? "" : make("span", { class: "text" }, formatValue(row[name])))] };
+  });
+  const numeric = names.flatMap((name, i) => isNumber(name) ? [i + 1] : []);
+  return table(["", ...names], lines, { class: "samples", numeric });
+}
+
+// ---- the bar with the choices ----
+
+function toolbar(shown) {
+  const axes = ["step", "time", "epoch"].filter((name) => shown.runs.every((run) => hasAxis(run, name)));
+  const buttons = axes.map((name) => make("button", {
+    type: "button", "aria-pressed": String(view.x === name),
+    onclick: () => { view.x = name; view.zoom = null; refresh("toolbar"); redrawCharts(); },
+  }, name));
+  const amount = make("output", null, formatNumber(view.smoothing));
+  const slider = make("input", { type: "range", min: 0, max: 100, value: toSlider(view.smoothing), id: "smoothing", oninput: () => {
+    view.smoothing = fromSlider(+slider.value);
+    amount.textContent = formatNumber(view.smoothing);
+    redrawCharts();
+  } });
+  return make("div", { class: "toolbar" },
+    axes.length > 1 && make("div", { class: "choice", role: "group", "aria-label": "Axis" }, buttons),
+    make("label", null, "smoothing", slider, amount),
+    make("span", { class: "hint quiet" }, "drag to zoom, double-click to see all"));
+}
+
+// the slider is finer where smoothing is strong: half way is 0.9
+const fromSlider = (at) => at === 0 ? 0 : Math.round((1 - Math.pow(10, -at / 50)) * 1000) / 1000;
+const toSlider = (weight) => Math.round(-50 * Math.log10(1 - weight));
+
+// ---- putting it together ----
+
+const figuresOf = (shown, isSpeed) => planCharts(shown.runs).filter((plan) => plan.isSpeed === isSpeed).map(drawChart);
+
+/** Charts beside each other, in columns that leave none alone in its row where that can be. */
+function grid(figures) {
+  const narrow = figures.filter((figure) => figure && !figure.classList.contains("wide")).length;
+  return make("div", { class: narrow % 3 === 1 && narrow % 2 === 0 || narrow === 2 ? "grid two" : "grid" }, figures);
+}
+
+const BUILDERS = {
+  headline, toolbar,
+  curves: (shown) => section("curves", "Curves", grid(figuresOf(shown, false))),
+  speed: (shown) => {
+    const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
+    return figures.some(Boolean) ? section("speed", "Speed", grid(figures)) : null;
+  },
+  results, samples, checkpoints, settings, warnings, environment,
+  footer: (shown) => make("footer", { class: "quiet" },
+    shown.live ? "Live. " : `Written ${formatTime(shown.written)}. `,
+    shown.runs.length === 1 && shown.runs[0].folder, make("br"), "Curves by uPlot 1.6.32, © Leon Sorokin, MIT licence."),
+};
+const CHARTS_ONLY = ["toolbar", "curves", "speed"];
+
+/** Build one part again, in its place. */
+function refresh(name) {
+  const part = BUILDERS[name](data);
+  places[name].replaceChildren(...(part ? [part] : []));
+}
+
+function redrawCharts() {
+  charts.forEach((chart) => chart.destroy());
+  charts = [];
+  ["curves", "speed"].forEach((name) => {
+    refresh(name);
+    for (const figure of places[name].querySelectorAll("figure")) {
+      const chart = figure.draw && figure.draw();
+      if (chart) charts.push(chart);
+    }
+  });
+}
+
+/** Names that tell the runs apart. */
+function labelRuns() {
+  const names = data.runs.map((run) => run.name);
+  data.runs.forEach((run, i) => {
+    const isUnique = names.filter((name) => name === run.name).length === 1;
+    const folder = run.folder.split(/[\\/]/).filter(Boolean).pop() || "";
+    const folders = data.runs.map((other) => other.folder.split(/[\\/]/).filter(Boolean).pop());
+    run.label = isUnique ? run.name : folders.filter((other) => other === folder).length === 1 ? folder : `${run.name} ${i + 1}`;
+  });
+}
+
+function render() {
+  labelRuns();
+  const parts = Object.keys(BUILDERS);
+  if (data.runs.length > 1) parts.splice(1, 0, ...parts.splice(parts.indexOf("settings"), 1));  // what differs, first
+  const names = data.scope === "charts" ? CHARTS_ONLY : parts;
+  for (const name of names) {
+    if (!places[name]) root.append(places[name] = make("div", { class: `part part-${name}` }));
+    const isInUse = places[name].contains(document.activeElement);  // do not take the slider out of a hand
+    if (!isInUse && name !== "curves" && name !== "speed") refresh(name);
+  }
+  redrawCharts();
+}
+
+/** A served page asks for what is new. */
+async function poll() {
+  let tag = null;
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    if (document.hidden) continue;
+    try {
+      const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+      if (!answer.ok) continue;
+      tag = answer.headers.get("ETag");
+      data = await answer.json();
+      const top = window.scrollY;
+      render();
+      window.scrollTo(0, top);
+    } catch (error) { /* the server is gone; what was shown stays */ }
+  }
+}
+
+root.replaceChildren();
+render();
+performance.mark("drawn");
+if (data.live) poll();
+
+let width = window.innerWidth;
+window.addEventListener("resize", () => {
+  if (window.innerWidth !== width) { width = window.innerWidth; redrawCharts(); }
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+// on paper it is always day, and narrower
+window.addEventListener("beforeprint", () => { document.documentElement.classList.add("paper"); render(); });
+window.addEventListener("afterprint", () => { document.documentElement.classList.remove("paper"); render(); });

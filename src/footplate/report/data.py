@@ -1,0 +1,296 @@
+"""What a report shows of one run, folded from its events one at a time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from footplate.report.series import Series, Spaced, TimeParts
+
+SPLITS = ("eval", "test")
+WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both sums up the run, and is no point of a curve
+NO_CURVE = {"epoch", "step", "train_runtime"}
+MAX_TEXT, MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 1000, 20, 200, 100
+MAX_SAMPLE_CHARACTERS = 1_500_000  # of all samples in one page
+
+
+class Moment(NamedTuple):
+    """When a step was, by the clock of the run and in epochs."""
+
+    step: int
+    seconds: float | None
+    epoch: float | None
+
+
+class RunData:
+    """One run: curves, samples, checkpoints and all that is known about it.
+
+    Args:
+        folder: Where the run keeps its files.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.run_id: str | None = None
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.begun: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        self.curves: dict[tuple[str, str], Series] = {}  # by split and metric
+        self.moments: Spaced[Moment] = Spaced(1000, lambda moment: moment.step)
+        self.parts = TimeParts()
+        self.samples: Spaced[dict[str, Any]] = Spaced(MAX_BLOCKS, lambda block: int(block["step"]))
+        self.saves: dict[int, str] = {}
+        self.best: tuple[int, float | None] | None = None
+        self.warnings: dict[str, dict[str, Any]] = {}
+        self.trackers: dict[str, dict[str, Any]] = {}
+        self.resumed_at: list[int] = []
+        self.step = 0
+        self.epoch: float | None = None
+        self.is_over = self._is_aside = False
+        self.first_time: float | None = None
+        self.last_time: float | None = None
+        self._seconds_before = 0.0  # of the legs so far, without the pauses between them
+        self._leg_start: float | None = None
+        self._last_train_log: tuple[int, float] | None = None
+        self._seconds_apart = 0.0  # evaluating and saving since then, which is not training speed
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in one event of the journal; one of an unknown kind, or without sense, is passed over."""
+        fold = getattr(self, f"_add_{event.get('kind')}", None)
+        step = event.get("step", 0)
+        if fold is None or not isinstance(step, int) or (self._is_aside and event["kind"] != "begin"):
+            return
+        fold(event)
+        if self._is_aside:
+            return
+        self.step = max(self.step, step)
+        time = _number(event.get("time"))
+        if time is not None:
+            self.first_time, self.last_time = self.first_time or time, time
+
+    # ---- one kind of event each ----
+
+    def _add_begin(self, event: Mapping[str, Any]) -> None:
+        first_step = event.get("first_step") or 0
+        is_other = event.get("run_id") != self.run_id
+        # somebody only evaluates in the folder of a run: that is not the run to show
+        self._is_aside = is_other and not event.get("max_steps") and bool(self.begun.get("max_steps"))
+        if self._is_aside:
+            return
+        if is_other:
+            self._start_over()
+            self.run_id = event.get("run_id")
+        else:
+            self._go_back_to(first_step)
+        if first_step:
+            self.resumed_at.append(first_step)
+        self.begun = dict(event)
+        self.is_over = False
+        self._leg_start = _number(event.get("time"))
+        self._last_train_log = None if self._leg_start is None else (first_step, self._leg_start)
+        self._seconds_apart = 0.0
+
+    def _go_back_to(self, step: int) -> None:
+        """Forget what lies past the step that a resumed run goes on from: it is made again."""
+        curves: list[Any] = list(self.curves.values())
+        for held in (*curves, self.moments, self.parts, self.samples):
+            held.cut(step)
+        self.saves = {at: name for at, name in self.saves.items() if at <= step}
+        self.resumed_at = [at for at in self.resumed_at if at <= step]
+        self.summary, self.step = {}, step
+        self.best = self.best if self.best is not None and self.best[0] <= step else None
+        self._seconds_before = (self.moments.last and self.moments.last.seconds) or 0.0
+
+    def _add_log(self, event: Mapping[str, Any]) -> None:
+        logs = _mapping(event.get("logs"))
+        if logs.keys() >= WHOLE_RUN:
+            self.summary = _plain(logs)
+            return
+        step, time = event.get("step", 0), _number(event.get("time"))
+        self._note_moment(step, time, _number(event.get("epoch", logs.get("epoch"))))
+        self._add_points(step, logs, event.get("prefixes"))
+        seconds = {str(k): v for k, v in _mapping(event.get("seconds")).items() if _number(v) is not None}
+        if seconds:
+            self.parts.add(step, seconds)
+            self._seconds_apart += seconds.get("evaluation", 0.0) + seconds.get("saving", 0.0)
+        if time is not None and "loss" in logs:
+            self._note_speed(step, time)
+
+    def _add_predict(self, event: Mapping[str, Any]) -> None:
+        self._add_points(event.get("step", 0), _mapping(event.get("logs")), event.get("prefixes"))
+
+    def _add_points(self, step: int, logs: Mapping[str, Any], prefixes: Any) -> None:
+        told = [str(prefix) for prefix in prefixes] if isinstance(prefixes, list) else []
+        known = tuple(sorted({*SPLITS, *told, *find_prefixes(logs)}))
+        for key, value in logs.items():
+            if key in NO_CURVE or isinstance(value, bool) or not isinstance(value, (int, float)):
+                continue
+            self.curves.setdefault(split_key(key, known), Series()).add(step, value)
+
+    def _note_moment(self, step: int, time: float | None, epoch: float | None) -> None:
+        self.epoch = epoch if epoch is not None else self.epoch
+        if self.moments.last is None or self.moments.last.step < step:
+            seconds = None
+            if time is not None and self._leg_start is not None:
+                seconds = round(self._seconds_before + time - self._leg_start, 3)
+            self.moments.add(Moment(step, seconds, self.epoch))
+
+    def _note_speed(self, step: int, time: float) -> None:
+        """Updates per second since the last log of training, without evaluations and saves between them."""
+        if self._last_train_log is not None and step > self._last_train_log[0]:
+            num_updates = step - self._last_train_log[0]
+            elapsed = time - self._last_train_log[1] - self._seconds_apart
+            if elapsed > 0:
+                curve = self.curves.setdefault(("train", "updates_per_second"), Series())
+                curve.add(step, num_updates / elapsed)
+        self._last_train_log, self._seconds_apart = (step, time), 0.0
+
+    def _add_samples(self, event: Mapping[str, Any]) -> None:
+        rows = event.get("rows")
+        if isinstance(rows, list) and rows:
+            shown = [_row(row) for row in rows[:MAX_ROWS] if isinstance(row, Mapping)]
+            source = str(event.get("source", "eval"))
+            self.samples.add({"step": event.get("step", 0), "source": source, "rows": shown})
+
+    def _add_save(self, event: Mapping[str, Any]) -> None:
+        step = event.get("step", 0)
+        self.saves[step] = Path(str(event.get("folder") or f"checkpoint-{step}")).name
+        if isinstance(event.get("best_step"), int):
+            self.best = (event["best_step"], _number(event.get("best_metric")))
+
+    def _add_warning(self, event: Mapping[str, Any]) -> None:
+        message = _shorten(str(event.get("message", "")))
+        known = self.warnings.get(message)
+        if known is not None:
+            known["count"] += 1
+        elif len(self.warnings) < MAX_WARNINGS:
+            level, step = str(event.get("level", "WARNING")), event.get("step")
+            self.warnings[message] = {"message": message, "level": level, "step": step, "count": 1}
+
+    def _add_tracker(self, event: Mapping[str, Any]) -> None:
+        known = self.trackers.setdefault(str(event.get("tracker")), {})
+        known.update({k: str(event[k]) for k in ("run_id", "error") if event.get(k) is not None})
+
+    def _add_end(self, event: Mapping[str, Any]) -> None:
+        self.is_over = True
+        self.summary = {**_plain(_mapping(event.get("metrics"))), **self.summary}
+
+    # ---- for the page ----
+
+    def to_plain(self, num_points: int, num_characters: int = MAX_SAMPLE_CHARACTERS) -> dict[str, Any]:
+        """All of it as JSON can hold it, with at most about `num_points` points in each curve."""
+        begun = self.begun
+        max_steps = begun.get("max_steps")
+        max_steps = max_steps if isinstance(max_steps, int) else 0
+        ended = "finished" if self.step >= max_steps else "stopped"
+        return {
+            "name": _shorten(str(begun.get("name") or self.folder.resolve().name)),
+            "run_id": str(self.run_id or ""),
+            "folder": str(self.folder),
+            "status": ended if self.is_over else "running",
+            "step": self.step,
+            "max_steps": max_steps,
+            "epoch": self.epoch,
+            "num_epochs": _number(_mapping(begun.get("settings")).get("num_train_epochs")),
+            "first_time": self.first_time,
+            "last_time": self.last_time,
+            "seconds": self.moments.last and self.moments.last.seconds,
+            "resumed_at": self.resumed_at,
+            "moments": [list(column) for column in zip(*self.moments.items, strict=True)] or [[], [], []],
+            "curves": [
+                {"split": split, "metric": metric, **curve.to_plain(num_points)}
+                for (split, metric), curve in self.curves.items()
+            ],
+            "parts": self.parts.to_plain(),
+            "samples": _within(self.samples.items, num_characters),
+            "checkpoints": self._list_checkpoints(),
+            "best": self._find_best(),
+            "summary": self.summary,
+            "warnings": list(self.warnings.values()),
+            "trackers": [{"name": name, **known} for name, known in self.trackers.items()],
+            "settings": _plain(_mapping(begun.get("settings"))),
+            "model": {k: v for k, v in _plain(_mapping(begun.get("model"))).items() if k != "config"},
+            "versions": _plain(_mapping(begun.get("versions"))),
+            "machine": _plain(_mapping(begun.get("machine"))),
+        }
+
+    def _list_checkpoints(self) -> list[dict[str, Any]]:
+        """Every sealed checkpoint, and whether rotation has left it there."""
+        best_step = self.best[0] if self.best is not None else None
+        return [
+            {
+                "step": step,
+                "name": name,
+                "is_best": step == best_step,
+                "is_last": step == max(self.saves),
+                "is_there": (self.folder / name).is_dir(),
+            }
+            for step, name in sorted(self.saves.items())
+        ]
+
+    def _find_best(self) -> dict[str, Any] | None:
+        """The best value of the metric that decides, and where it was."""
+        settings = _mapping(self.begun.get("settings"))
+        name = str(settings.get("metric_for_best_model") or "loss").removeprefix("eval_")
+        is_higher = settings.get("greater_is_better")
+        is_higher = is_higher if isinstance(is_higher, bool) else not name.endswith("loss")
+        curve = self.curves.get(("eval", name))
+        found = (curve.find_extreme(is_higher) if curve is not None else None) or self.best
+        return None if found is None else {"name": f"eval {name}", "step": found[0], "value": found[1]}
+
+
+def find_prefixes(logs: Mapping[str, Any]) -> list[str]:
+    """What the keys of an evaluation begin with, told by its own runtime being among them."""
+    starts = [key.removesuffix("_runtime") for key in logs if key.endswith("_runtime")]
+    return [start for start in starts if f"{start}_samples_per_second" in logs]
+
+
+@lru_cache(maxsize=10_000)
+def split_key(key: str, prefixes: tuple[str, ...]) -> tuple[str, str]:
+    """The split a key belongs to and the metric it names: `eval_f1` is f1 of eval."""
+    for prefix in sorted({*prefixes, "train"}, key=len, reverse=True):  # longest first: eval_b_ before eval_
+        match = re.match(rf"{re.escape(prefix)}[_/](.+)", key, flags=re.DOTALL)
+        if match:
+            return prefix, match.group(1)
+    return "train", key
+
+
+def _within(blocks: list[dict[str, Any]], num_characters: int) -> list[dict[str, Any]]:
+    """So many of the blocks, evenly chosen and with the last, as their text allows."""
+    sizes = [sum(len(str(value)) for row in block["rows"] for value in row.values()) for block in blocks]
+    every = max(1, math.ceil(sum(sizes) / max(num_characters, 1)))
+    return [*blocks[:-1][::every], *blocks[-1:]]
+
+
+def _row(row: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(k): _shorten(v) if isinstance(v, str) else _plain(v) for k, v in row.items()}
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def _plain(value: Any) -> Any:
+    """The value as strict JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    is_plain = value is None or isinstance(value, (bool, int, str))
+    return value if is_plain or (isinstance(value, float) and math.isfinite(value)) else str(value)

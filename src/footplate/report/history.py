@@ -1,0 +1,89 @@
+"""The log of a run as columns: every key that was logged, with the steps it was logged at."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+FIRST_COLUMNS = ("step", "epoch")
+
+
+class History:
+    """A log history by key instead of by entry.
+
+    Args:
+        log_history: The entries, as `state.log_history` holds them.
+    """
+
+    def __init__(self, log_history: Sequence[Mapping[str, Any]]) -> None:
+        self._entries = log_history
+
+    @property
+    def columns(self) -> list[str]:
+        """Every key that was logged, step and epoch first."""
+        keys = dict.fromkeys(key for entry in self._entries for key in entry)
+        first = [key for key in FIRST_COLUMNS if key in keys]
+        return first + [key for key in keys if key not in FIRST_COLUMNS]
+
+    def __getitem__(self, key: str) -> list[Any]:
+        values = [entry[key] for entry in self._entries if key in entry]
+        if not values:
+            raise KeyError(f"{key!r} was not logged; these were: {', '.join(self.columns) or 'none'}.")
+        return values
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in entry for entry in self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def steps(self, key: str) -> list[int]:
+        """The steps at which `key` was logged, one for each of its values."""
+        self[key]  # raises where it was not
+        return [entry.get("step", 0) for entry in self._entries if key in entry]
+
+    def to_dict(self) -> dict[str, dict[str, list[Any]]]:
+        """Steps and values of every column but the steps themselves."""
+        return {key: {"steps": self.steps(key), "values": self[key]} for key in self.columns if key != "step"}
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write one line per log, in the order they were made; what a log does not have is left empty."""
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, self.columns, restval="")
+            writer.writeheader()
+            writer.writerows(self._entries)
+
+    def to_pandas(self) -> Any:
+        """A data frame with one row per log."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise ImportError("to_pandas() needs pandas: pip install pandas.") from error
+        return pandas.DataFrame(list(self._entries), columns=self.columns)
+
+    def __repr__(self) -> str:
+        rows: list[tuple[str, ...]] = [("column", "logs", "last", "lowest", "highest")]
+        for key in self.columns:
+            values = self[key]
+            numbers = [value for value in values if isinstance(value, (int, float))]
+            extremes = (min(numbers), max(numbers)) if numbers else ("", "")
+            rows.append((key, str(len(values)), *(_short(value) for value in (values[-1], *extremes))))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for name, *cells in rows:
+            padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+            lines.append("  ".join([name.ljust(widths[0]), *padded]))
+        return "\n".join([f"History of {len(self)} logs", *lines])
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    return text if len(text) <= 24 else text[:23] + "…"

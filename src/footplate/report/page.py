@@ -1,0 +1,163 @@
+"""The page itself: one self-contained file that asks the network for nothing."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import html
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from footplate.report.data import MAX_SAMPLE_CHARACTERS, RunData
+from footplate.report.source import events_of_state
+
+REPORT_NAME = "report.html"
+MAX_POINTS = 240_000  # of all curves of a page together: some 6 MB
+MAX_CURVE_POINTS = 4000
+ASSETS = Path(__file__).with_name("assets")
+SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "page.js")
+STYLES = ("uPlot.min.css", "page.css")
+
+# settings that the arguments fill in themselves, whatever was given
+FILLED_IN = frozenset(("accelerator_config", "output_dir", "logging_dir", "run_name"))
+
+
+def describe_runs(
+    runs: Sequence[RunData],
+    defaults: Mapping[str, Any] | None = None,
+    scope: str = "page",
+    live: bool = False,
+) -> dict[str, Any]:
+    """What the page's script is given: every run, thinned so that all of them fit.
+
+    Args:
+        runs: One run, or several to compare.
+        defaults: What the settings are where nobody sets them.
+        scope: `page` for everything, `charts` for the curves alone.
+        live: Whether the page is served, and asks for news.
+    """
+    num_curves = max(1, sum(len(run.curves) for run in runs))
+    num_points = max(100, min(MAX_CURVE_POINTS, MAX_POINTS // num_curves))
+    num_characters = MAX_SAMPLE_CHARACTERS // max(1, len(runs))
+    return {
+        "runs": [run.to_plain(num_points, num_characters) for run in runs],
+        "defaults": dict(defaults or {}),
+        "filled_in": sorted(FILLED_IN),
+        "scope": scope,
+        "live": live,
+        "written": time.time(),
+    }
+
+
+def build_page(described: Mapping[str, Any]) -> str:
+    """The whole page as text, from what `describe_runs` gave."""
+    script, style = _join_assets(SCRIPTS), _join_assets(STYLES)
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",  # by hash: no text from a run can ever be run as code
+            f"style-src '{_hash(style)}'",
+            "img-src data:",
+            "connect-src 'self'" if described["live"] else "connect-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    title = " · ".join([*(run["name"] for run in described["runs"]), "footplate"])
+    template = (ASSETS / "page.html").read_text(encoding="utf-8")
+    parts = {
+        "POLICY": policy,
+        "TITLE": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "STYLE": style,
+        "DATA": to_script_json(described),
+        "SCRIPT": script,
+    }
+    pieces = template.split("@@")  # text, name, text, name, ..., text: what is put in is not looked at again
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def to_script_json(value: Any) -> str:
+    """JSON that is safe between script tags: pure ASCII, and nothing that could end the tag."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def save_page(text: str, path: str | os.PathLike[str]) -> None:
+    """Put the page in its place in one move: whoever looks sees the old one or the new one, whole."""
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)  # there only where the move failed
+
+
+def find_defaults(arguments: Any) -> dict[str, Any]:
+    """The defaults of a class of arguments, as plain values, by name."""
+    found = {}
+    for field in dataclasses.fields(arguments):
+        value = field.default
+        if value is dataclasses.MISSING:
+            value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+        value = getattr(value, "value", value)  # an enum
+        found[field.name] = value if isinstance(value, (bool, int, float, str, list, dict)) else None
+    return found
+
+
+class Plot:
+    """The curves of a run for a notebook: shows itself there, and can be saved as a page.
+
+    Args:
+        log_history: The entries, as `state.log_history` holds them.
+        name: What the run is called.
+        max_steps: Updates the run will make.
+        height: Of the frame in the notebook, in pixels.
+    """
+
+    def __init__(
+        self,
+        log_history: Sequence[Mapping[str, Any]],
+        name: str = "run",
+        max_steps: int = 0,
+        height: int = 640,
+    ) -> None:
+        self.height = height
+        self._run = RunData(name)
+        state = {"log_history": [dict(entry) for entry in log_history], "max_steps": max_steps, "name": name}
+        for event in events_of_state(state):
+            self._run.add(event)
+
+    def to_html(self) -> str:
+        """The page with the curves."""
+        return build_page(describe_runs([self._run], scope="charts"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page."""
+        save_page(self.to_html(), path)
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" width="100%" height="{self.height}" style="border:0" '
+            f'srcdoc="{html.escape(self.to_html())}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        keys = ", ".join(f"{split}/{metric}" for split, metric in self._run.curves)
+        return f"Plot({keys})"
+
+
+@lru_cache(maxsize=2)
+def _join_assets(names: tuple[str, ...]) -> str:
+    return "\n".join((ASSETS / name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,122 @@
+"""Where the runs of a report come from: the journal of a run, or the trainer state that any run leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from footplate.integrations.journal import JOURNAL_NAME
+from footplate.report.data import RunData
+from footplate.state import TRAINER_STATE_NAME
+
+CHUNK_BYTES = 1 << 22
+
+
+class RunSource:
+    """Reads a folder, and later only what was added to it.
+
+    Args:
+        folder: The `output_dir` of a run.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.data = RunData(folder)
+        self._offset = 0
+        self._identity: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """Refuse a folder that holds no run."""
+        if not self.folder.is_dir():
+            raise ValueError(f"{str(self.folder)!r} is no folder. Give the output_dir of a run.")
+        if not (self.folder / JOURNAL_NAME).is_file() and find_state_file(self.folder) is None:
+            raise ValueError(
+                f"{str(self.folder)!r} holds neither {JOURNAL_NAME} nor {TRAINER_STATE_NAME}, itself or in a "
+                "checkpoint-*. Give the output_dir of a run."
+            )
+
+    def update(self) -> bool:
+        """Read what is new; False where nothing is."""
+        journal = self.folder / JOURNAL_NAME
+        return self._update_from_journal(journal) if journal.is_file() else self._update_from_state()
+
+    def _update_from_journal(self, path: Path) -> bool:
+        status = path.stat()
+        if self._identity != (status.st_ino,) or status.st_size < self._offset:  # another file than last time
+            self.data, self._offset, self._identity = RunData(self.folder), 0, (status.st_ino,)
+        is_new = False
+        with open(path, "rb") as file:
+            file.seek(self._offset)
+            rest = b""
+            while chunk := file.read(CHUNK_BYTES):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for event in parse_lines(lines):
+                    self.data.add(event)
+                    is_new = True
+            self._offset = file.tell() - len(rest)  # a line still being written is read next time
+        return is_new
+
+    def _update_from_state(self) -> bool:
+        path = find_state_file(self.folder)
+        if path is None:
+            return False
+        status = path.stat()
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if identity == self._identity:
+            return False
+        self.data, self._identity = RunData(self.folder), identity
+        for event in events_of_state(read_state(path), self.folder):
+            self.data.add(event)
+        return True
+
+
+def parse_lines(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    """The events among the lines; one that a kill cut short is passed over."""
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def find_state_file(folder: Path) -> Path | None:
+    """The trainer state of the folder itself or of its newest checkpoint, whichever was written last."""
+    steps = {}
+    for path in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
+        if re.fullmatch(r"checkpoint-\d+", path.parent.name):
+            steps[int(path.parent.name.rpartition("-")[2])] = path
+    newest = [steps[max(steps)]] if steps else []
+    own = folder / TRAINER_STATE_NAME
+    found = [*newest, own] if own.is_file() else newest
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def read_state(path: Path) -> Mapping[str, Any]:
+    """A trainer state as JSON has it."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+    return state if isinstance(state, dict) else {}
+
+
+def events_of_state(state: Mapping[str, Any], folder: Path | None = None) -> Iterator[dict[str, Any]]:
+    """A trainer state told as the journal would have told it."""
+    history = state.get("log_history")
+    history = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    yield {"kind": "begin", "max_steps": state.get("max_steps"), "name": state.get("name")}
+    for entry in history:
+        logs = {key: value for key, value in entry.items() if key != "step"}
+        yield {"kind": "log", "step": entry.get("step", 0), "epoch": entry.get("epoch"), "logs": logs}
+    best = {"best_step": state.get("best_global_step"), "best_metric": state.get("best_metric")}
+    for path in folder.glob("checkpoint-*") if folder is not None else ():
+        number = path.name.rpartition("-")[2]
+        if number.isdecimal():
+            yield {"kind": "save", "step": int(number), "folder": path.name, **best}
+    if any("train_runtime" in entry for entry in history):
+        yield {"kind": "end", "step": state.get("global_step", 0)}

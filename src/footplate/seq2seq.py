@@ -1,0 +1,260 @@
+"""`Seq2SeqTrainer`: evaluates and predicts with the text that the model generates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from footplate.arguments import Seq2SeqTrainingArguments
+from footplate.data import loaders
+from footplate.evaluating import Evaluating
+from footplate.evaluation import generation, prompts
+from footplate.evaluation.collector import Collector
+from footplate.outputs import PredictionOutput
+from footplate.trainer import Trainer
+from footplate.training import batches, traits
+from footplate.training.seed import preserved_generators
+from footplate.wrappers import bare_model
+
+logger = logging.getLogger(__name__)
+
+_ROWS_TO_TRY = 32  # of an evaluation set, when prompts are measured before training
+
+
+class Seq2SeqTrainer(Trainer):
+    """A `Trainer` whose metrics see generated text: of encoder-decoder models, and of decoders alone.
+
+    With `predict_with_generate=True`, predictions are token ids that a tokenizer can decode as they are. A
+    model without an encoder generates from the tokens before the first label; what it adds is kept.
+    """
+
+    args: Seq2SeqTrainingArguments
+    _gen_kwargs: dict[str, Any]
+    _described: str | None = None
+
+    # ---- construct ----
+
+    def _check_inputs(self, model: nn.Module | None) -> None:
+        if not hasattr(self.args, "predict_with_generate"):
+            raise TypeError(
+                f"Seq2SeqTrainer was given {type(self.args).__name__} as `args`, which says nothing about "
+                "generation. Pass footplate.Seq2SeqTrainingArguments(...)."
+            )
+        super()._check_inputs(model)
+
+    def _set_model(self, model: nn.Module) -> None:
+        """Take over a model, and give it the generation settings of the arguments, with which it is saved."""
+        super()._set_model(model)
+        if self.args.generation_config is not None:
+            config: Any = self.load_generation_config(self.args.generation_config)
+            for owner in (self.model, bare_model(self.model)):
+                owner.generation_config = config
+
+    def _read_traits(self) -> None:
+        super()._read_traits()
+        self._gen_kwargs = {}
+        if self.args.predict_with_generate:
+            self._check_generation()
+            return
+        for name in ("generation_max_length", "generation_num_beams"):
+            if getattr(self.args, name) is not None:
+                logger.warning("%s has no effect: predict_with_generate is False.", name)
+
+    def _check_generation(self) -> None:
+        """Refuse, before step 1, what generation would stumble over."""
+        evaluates = self.args.eval_strategy != "no"
+        has_metrics = self.compute_metrics is not None
+        generation.check_is_looked_at(self.args.prediction_loss_only, has_metrics, evaluates)
+        settings = self._complete_settings({})
+        self._pad_token_id(settings)
+        if self._continues_prompt:
+            with preserved_generators():  # reading a row may draw random numbers
+                for num_tokens in self._measure_prompts():
+                    prompts.check_prompt(num_tokens, self._total_length(settings))
+
+    @staticmethod
+    def load_generation_config(gen_config_arg: Any) -> Any:
+        """A checked `GenerationConfig`.
+
+        Args:
+            gen_config_arg: A `GenerationConfig`, which is copied, or a file, a folder, or a name on the Hub.
+        """
+        return generation.load_generation_config(gen_config_arg)
+
+    # ---- evaluate ----
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **gen_kwargs: Any,
+    ) -> dict[str, float]:
+        """Metrics on an evaluation set, or on each of several, from generated text if so set.
+
+        Args:
+            eval_dataset: Another dataset than the Trainer's own, or several by name.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key begins with.
+            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+        """
+        if not self._is_in_round:  # one of several sets: the settings of the round hold
+            self._gen_kwargs = self._complete_settings(gen_kwargs)
+        return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+        **gen_kwargs: Any,
+    ) -> PredictionOutput:
+        """Generated text, or logits, on a dataset, and metrics where it has labels.
+
+        Args:
+            test_dataset: What to predict on.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key of the metrics begins with.
+            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+        """
+        self._gen_kwargs = self._complete_settings(gen_kwargs)
+        output = super().predict(test_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
+        self._fill_generated(output.predictions)
+        return output
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[torch.Tensor | None, Any, Any]:
+        """Loss, generated tokens and labels of one batch; as in `Trainer` where nothing is generated."""
+        if not self.args.predict_with_generate or prediction_loss_only:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
+        inputs = self._prepare_inputs(inputs)
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                f"predict_with_generate=True needs batches with names, got {type(inputs).__name__}. Let the "
+                "collator return a dictionary, or set predict_with_generate=False."
+            )
+        names = self.label_names or batches.known_labels(inputs)
+        labels = batches.labels_of(inputs, names, self.compute_loss_func is not None)
+        given = {name: value for name, value in gen_kwargs.items() if value is not None}
+        settings = given or self._gen_kwargs or self._complete_settings({})
+        generated = self._generate(inputs, labels, settings)
+        loss = self._loss_beside_generation(model, inputs) if labels is not None else None
+        if self._continues_prompt and isinstance(labels, torch.Tensor):
+            labels = prompts.cut_answers(labels)
+        return loss, generated, labels
+
+    def _generate(self, inputs: Mapping[str, Any], labels: Any, settings: dict[str, Any]) -> torch.Tensor:
+        """The tokens that the model generates for a batch, of a decoder alone without its prompt."""
+        inputs = batches.without(inputs, {*self.label_names, *batches.known_labels(inputs), *self._held_back})
+        pad_token_id = self._pad_token_id(settings)
+        if self._continues_prompt:
+            inputs = prompts.cut_prompts(inputs, labels, pad_token_id)
+        else:
+            inputs = prompts.free_decoder(inputs, labels, pad_token_id)
+        prompt = inputs.get("input_ids") if self._continues_prompt else None
+        if prompt is not None:
+            prompts.check_prompt(prompt.shape[1], self._total_length(settings))
+        generate = generation.get_generator(self.model).generate
+        taken = {name: value for name, value in inputs.items() if traits.declares(generate, name)}
+        if self._generation_config is not None and traits.declares(generate, "pad_token_id"):
+            # else transformers chooses one, and warns at every batch
+            settings = {"pad_token_id": pad_token_id, **settings}
+        with torch.no_grad(), self.compute_loss_context_manager():
+            generated = generate(**taken, **settings)
+        tokens: torch.Tensor = getattr(generated, "sequences", generated)
+        return tokens if prompt is None else prompts.drop_prompt(tokens, prompt)
+
+    def _loss_beside_generation(self, model: nn.Module, inputs: Any) -> torch.Tensor | None:
+        """The mean loss of a batch; its items are counted only for a loss function that is told of them."""
+        if not self.label_names and self.compute_loss_func is None:  # forward hides what it takes
+            return super().prediction_step(model, inputs, True)[0]
+        counts = self.compute_loss_func is not None and not self._weighs_items
+        num_items = self._get_num_items_in_batch([inputs], self._device) if counts else None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss, _ = self._call_compute_loss(model, inputs, True, num_items)
+        return loss.detach().mean()
+
+    def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
+        """What `compute_metrics` gives, from generated rows that batches of other lengths filled up."""
+        self._fill_generated(collector.predictions)
+        return super()._compute_metrics(collector)
+
+    def _fill_generated(self, predictions: Any) -> None:
+        if self.args.predict_with_generate:
+            prompts.fill_ignored(predictions, self._pad_token_id(self._gen_kwargs))
+
+    def _evaluates_in_its_own_way(self) -> bool:
+        """Whether metrics come from somewhere a rehearsal would not see: an override below this class."""
+        cls = type(self)
+        is_own_loop = cls.evaluation_loop is not Evaluating.evaluation_loop
+        is_own = cls.evaluate is not Seq2SeqTrainer.evaluate or is_own_loop
+        return is_own or self.args.batch_eval_metrics
+
+    # ---- settings of generation ----
+
+    @property
+    def _generation_config(self) -> Any:
+        """What the model itself says about generation; None for a module that says nothing."""
+        return getattr(generation.get_generator(self.model), "generation_config", None)
+
+    @property
+    def _continues_prompt(self) -> bool:
+        return generation.continues_prompt(self.model)
+
+    def _complete_settings(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What is passed to `generate`: the call's own settings, then those of the arguments; checked."""
+        if not self.args.predict_with_generate:
+            return dict(gen_kwargs)
+        from_arguments = {"num_beams": self.args.generation_num_beams}
+        if gen_kwargs.get("max_new_tokens") is None:
+            from_arguments["max_length"] = self.args.generation_max_length
+        given = {name: value for name, value in gen_kwargs.items() if value is not None}
+        settings = {name: value for name, value in from_arguments.items() if value is not None} | given
+        generate = generation.get_generator(self.model).generate
+        config = self._generation_config
+        generation.check_settings(settings, config, lambda name: traits.declares(generate, name))
+        self._describe_generation(*generation.describe_settings(settings, config))
+        return settings
+
+    def _describe_generation(self, notice: str, is_unchosen: bool) -> None:
+        """Say how text is generated, once for each way."""
+        if notice != self._described:
+            logger.log(logging.WARNING if is_unchosen else logging.INFO, notice)
+        self._described = notice
+
+    def _pad_token_id(self, settings: Mapping[str, Any]) -> int:
+        token = settings.get("pad_token_id")
+        return generation.get_pad_token_id(self.processing_class, self.model) if token is None else token
+
+    def _pad_tensors_to_max_len(self, tensor: torch.Tensor, max_length: int) -> torch.Tensor:
+        """Rows filled up with the pad token, for subclasses that want one length."""
+        return prompts.pad_to_length(tensor, max_length, self._pad_token_id(self._gen_kwargs))
+
+    def _total_length(self, settings: Mapping[str, Any]) -> int | None:
+        """The most tokens of prompt and answer together, where a setting says so."""
+        config = self._generation_config
+        if (settings.get("max_new_tokens") or getattr(config, "max_new_tokens", None)) is not None:
+            return None
+        return settings.get("max_length") or getattr(config, "max_length", None)
+
+    def _measure_prompts(self) -> Iterator[int]:
+        """How long the prompts of the first rows of each evaluation set are, where that can be read."""
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        for dataset in sets.values():
+            if dataset is None or not loaders.has_length(dataset) or not hasattr(dataset, "__getitem__"):
+                continue
+            rows = (dataset[index] for index in range(len(dataset)))
+            for row in islice(rows, _ROWS_TO_TRY):
+                if isinstance(row, Mapping) and "input_ids" in row:
+                    yield prompts.count_prompt(row["input_ids"], row.get("labels"))

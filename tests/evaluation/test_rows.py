@@ -1,0 +1,44 @@
+"""Columns of evaluated rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from footplate.evaluation.rows import RowColumns
+
+ROWS = [{"id": f"q{index}", "length": index * 10, "answers": {"text": [str(index)]}} for index in range(5)]
+
+
+@pytest.mark.parametrize("dataset", [ROWS, Dataset.from_list(ROWS)], ids=["list", "table"])
+def test_columns_come_in_the_order_of_evaluation(dataset):
+    columns = RowColumns(dataset, np.array([3, 1, 4]))
+    assert list(columns["id"]) == ["q3", "q1", "q4"]
+    assert columns["length"].tolist() == [30, 10, 40]
+    assert columns["answers"][0] == {"text": ["3"]}
+    assert sorted(columns) == ["answers", "id", "length"]
+    assert len(columns) == 3
+
+
+def test_a_name_that_is_no_column_is_answered_with_those_that_are():
+    with pytest.raises(KeyError, match="'idd' is not a column.*'id'"):
+        RowColumns(ROWS, np.array([0]))["idd"]
+
+
+def test_rows_without_names_have_no_columns():
+    assert list(RowColumns([(1, 2), (3, 4)], np.array([0, 1]))) == []
+
+
+def test_only_the_column_that_is_asked_for_is_read():
+    class Counting(list):
+        reads = 0
+
+        def __getitem__(self, index):
+            Counting.reads += 1
+            return super().__getitem__(index)
+
+    columns = RowColumns(Counting(ROWS), np.arange(5))
+    assert Counting.reads == 0
+    columns["id"]
+    assert Counting.reads == 6  # each row, and one for the names

@@ -1,0 +1,169 @@
+"""Runs to report on, and a real browser to look at the pages with."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOSTILE = "<script>document.title = 'pwned'</script><img src=x onerror=\"document.title = 'pwned'\">"
+
+
+class WrittenRun:
+    """Writes a journal line by line, as a run would have.
+
+    Args:
+        folder: Where it goes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.path, self.time = folder, folder / "events.jsonl", 1_700_000_000.0
+
+    def write(self, kind: str, seconds_later: float = 0.0, **values: Any) -> None:
+        """Append an event."""
+        self.time += seconds_later
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "time": self.time, **values}) + "\n")
+
+    def begin(self, run_id: str = "first", first_step: int = 0, max_steps: int = 100, **values: Any) -> None:
+        """Begin a run, or its next leg."""
+        settings = {"learning_rate": 0.002, "seed": 42, "hub_token": "<HUB_TOKEN>", "warmup_steps": 0}
+        values = {"name": self.folder.name, "settings": {**settings, **values.pop("settings", {})}, **values}
+        self.write("begin", run_id=run_id, first_step=first_step, max_steps=max_steps, **values)
+
+    def log(self, step: int, seconds: dict[str, float] | None = None, **logs: Any) -> None:
+        """One log, a second after the last event."""
+        prefixes = ["eval", "test"]
+        values = {"logs": logs, "prefixes": prefixes, "seconds": seconds or {}}
+        self.write("log", 1.0, step=step, epoch=step / 50, **values)
+
+    def train(self, first: int = 1, last: int = 100) -> None:
+        """The logs of some updates, with an evaluation and samples after every 20."""
+        for step in range(first, last + 1):
+            parts = {"data": 0.1, "forward": 0.3, "backward": 0.5, "optimizer": 0.1}
+            self.log(step, parts, loss=2 / math.sqrt(step), grad_norm=1.5, learning_rate=1e-3)
+            if step % 20 == 0:
+                self.log(step, {"evaluation": 1.0}, eval_loss=2.5 / math.sqrt(step), eval_f1=step / 2)
+                rows = [
+                    {"input": f"row of {step}", "target": "a", "prediction": "a", "correct": True},
+                    {"input": HOSTILE, "target": "a", "prediction": "b", "correct": False},
+                ]
+                self.write("samples", step=step, source="eval", rows=rows)
+                self.write("save", step=step, folder=f"checkpoint-{step}", best_step=step, best_metric=0.1)
+
+    def end(self, step: int = 100) -> None:
+        """Sum up, and end."""
+        self.log(step, train_runtime=100.0, train_steps_per_second=1.0, total_flos=0.0, train_loss=0.5)
+        self.write("end", step=step, metrics={})
+
+
+@pytest.fixture
+def written(tmp_path) -> WrittenRun:
+    """A journal that is still empty."""
+    return WrittenRun(tmp_path / "run")
+
+
+@pytest.fixture
+def finished(written) -> WrittenRun:
+    """A run that is over."""
+    written.begin()
+    written.train()
+    written.write("warning", step=3, level="WARNING", message=f"Beware of {HOSTILE}")
+    written.end()
+    return written
+
+
+class Browser:
+    """A real Chromium without a window.
+
+    Args:
+        driver: Selenium's driver of it.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def show(self, where: str, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """Open an address with a window of this size, by day or by night."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        self.errors()
+        self.requests()  # what came before is not asked for
+        self.driver.get(where)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a piece of JavaScript returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def errors(self) -> list[str]:
+        """What the console has complained of since this was last asked."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Every address that was asked for since this was last asked."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        return [params["request"]["url"] for params in sent]
+
+    def find(self, selector: str) -> Any:
+        """The first element that fits."""
+        return self.driver.find_element("css selector", selector)
+
+    def hover(self, metric: str, step: float) -> str:
+        """Put the pointer over a step of a chart, and read what it says there."""
+        from selenium.webdriver import ActionChains
+
+        place = f"figure[data-metric='{metric}'] .u-over"
+        over = self.find(place)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", over)
+        at = self.run(
+            "const chart = charts.find((c) => c.over === arguments[0]);"
+            "return chart.valToPos(arguments[1], 'x') - chart.over.clientWidth / 2",
+            over,
+            step,
+        )
+        ActionChains(self.driver).move_to_element_with_offset(over, round(at), 0).perform()
+        return str(self.run("return document.querySelector(arguments[0] + ' .tip').innerText", place))
+
+    def count_pixels(self, metric: str, rgb: tuple[int, int, int]) -> int:
+        """How many pixels of a chart have this very colour."""
+        return int(
+            self.run(
+                "const canvas = document.querySelector(`figure[data-metric='${arguments[0]}'] canvas`);"
+                "const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+                "let n = 0; for (let i = 0; i < all.length; i += 4)"
+                "  if (all[i + 3] && [0, 1, 2].every((k) => Math.abs(all[i + k] - arguments[1][k]) < 3)) n++;"
+                "return n",
+                metric,
+                list(rgb),
+            )
+        )
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests."""
+    from selenium import webdriver
+
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        pytest.fail(
+            "These tests look at the report in a real browser. Install Debian's packages chromium and "
+            "chromium-driver, or put chromium and chromedriver on the PATH."
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for option in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(option)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
+    yield Browser(driver)
+    driver.quit()

@@ -1,0 +1,309 @@
+"""The report in a real Chromium: drawn, hovered, zoomed, safe, fast, by day, by night, small and live."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+
+import pytest
+from selenium.webdriver import ActionChains
+from selenium.webdriver.support.ui import WebDriverWait
+
+from footplate.report.page import Plot, build_page, describe_runs, save_page
+from footplate.report.serve import ReportServer
+from footplate.report.source import RunSource
+
+TRAIN, EVAL = (0, 114, 178), (217, 115, 13)  # the colours of a single run by day
+TRAIN_BY_NIGHT = (86, 180, 233)
+
+
+def write_page(*runs, path=None, **options):
+    """The page of some runs, as an address."""
+    sources = [RunSource(run.folder) for run in runs]
+    for source in sources:
+        source.update()
+    path = path or runs[0].folder / "report.html"
+    save_page(build_page(describe_runs([source.data for source in sources], **options)), path)
+    return path.as_uri()
+
+
+def drag(chromium, metric, start, end):
+    """Draw with the pressed button from one step to another."""
+    chromium.hover(metric, start)
+    over = chromium.find(f"figure[data-metric='{metric}'] .u-over")
+    pixels = "const c = charts.find((c) => c.over === arguments[0]); return c.valToPos(arguments[1], 'x')"
+    distance = chromium.run(pixels, over, end) - chromium.run(pixels, over, start)
+    ActionChains(chromium.driver).click_and_hold().move_by_offset(round(distance), 0).release().perform()
+    return over
+
+
+def shown_range(chromium):
+    """What the axes of all charts show, which is one stretch."""
+    ranges = chromium.run("return charts.map((c) => [c.scales.x.min, c.scales.x.max].join())")
+    (only,) = set(ranges)
+    return [float(end) for end in only.split(",")]
+
+
+def test_every_curve_is_drawn(chromium, finished):
+    chromium.show(write_page(finished))
+    assert chromium.count_pixels("loss", TRAIN) > 300
+    assert chromium.count_pixels("loss", EVAL) > 100
+    assert chromium.count_pixels("f1", EVAL) > 100
+    drawn = chromium.run(
+        "return [...document.querySelectorAll('figure[data-metric]')].map((f) => f.dataset.metric)"
+    )
+    assert drawn == ["loss", "f1", "learning_rate", "grad_norm", "shares", "updates_per_second"]
+    assert chromium.errors() == []
+
+
+def test_hovering_shows_the_values_at_that_step(chromium, finished):
+    chromium.show(write_page(finished))
+    words = chromium.hover("loss", 60).split()
+    assert words == ["step", "60", "train", f"{2 / 60**0.5:.5g}", "eval", f"{2.5 / 60**0.5:.5g}"]
+    legend = chromium.find("figure[data-metric='f1'] .legend").text.split()
+    assert legend == ["eval", "30"]  # the cursor is in all charts at once
+
+
+def test_the_network_is_asked_for_nothing(chromium, finished):
+    where = write_page(finished)
+    chromium.show(where)
+    chromium.hover("loss", 50)
+    asked = [address for address in chromium.requests() if not address.startswith("data:")]
+    assert asked == [where]
+    assert chromium.run("return performance.getEntriesByType('resource').length") == 0
+    blocked = "return fetch('https://example.com/').then(() => 'sent', (error) => error.name)"
+    assert chromium.run(blocked) == "TypeError"
+    assert any("Content Security Policy" in message for message in chromium.errors())
+
+
+def test_a_sample_with_a_script_in_it_shows_as_text(chromium, finished):
+    chromium.show(write_page(finished))
+    assert "<script>document.title" in chromium.find("#samples").text
+    assert "<script>document.title" in chromium.find("#warnings").text
+    assert chromium.driver.title == "run · footplate"
+    assert chromium.run("return document.querySelectorAll('#report script, #report img').length") == 0
+    assert chromium.errors() == []
+
+
+def test_even_markup_that_got_into_the_page_would_not_run(chromium, finished):
+    chromium.show(write_page(finished))
+    chromium.run(
+        "const s = document.createElement('script'); s.textContent = \"document.title = 'pwned'\";"
+        "document.body.append(s);"
+        "document.body.insertAdjacentHTML('beforeend', \"<img src=x onerror='document.title=`pwned`'>\")"
+    )
+    time.sleep(0.2)
+    assert chromium.driver.title == "run · footplate"
+    assert any("Content Security Policy" in message for message in chromium.errors())
+
+
+def test_dragging_zooms_all_charts_and_a_double_click_shows_all(chromium, finished):
+    chromium.show(write_page(finished))
+    assert shown_range(chromium) == [1, 100] or len(set(map(tuple, [shown_range(chromium)]))) == 1
+    over = drag(chromium, "loss", 30, 70)
+    assert shown_range(chromium) == pytest.approx([30, 70], abs=1)
+    ActionChains(chromium.driver).double_click(over).perform()
+    assert chromium.run("return view.zoom") is None
+    assert chromium.run("return [charts[0].scales.x.min, charts[0].scales.x.max]") == [1, 100]
+
+
+def test_smoothing_log_axis_and_another_x_axis_change_the_chart(chromium, finished):
+    chromium.show(write_page(finished))
+    chromium.run(
+        "const s = document.getElementById('smoothing'); s.value = 50; s.dispatchEvent(new Event('input'))"
+    )
+    assert chromium.run("return view.smoothing") == 0.9
+    assert "(" in chromium.hover("loss", 60)  # the smoothed value stands beside the real one
+    chromium.find("figure[data-metric='loss'] button.small").click()
+    assert chromium.run("return charts[0].scales.y.distr") == 3
+    for button in chromium.driver.find_elements("css selector", ".choice button"):
+        if button.text == "time":
+            button.click()
+            break
+    start, end = chromium.run("return [charts[0].scales.x.min, charts[0].scales.x.max]")
+    assert (start, end) == (1, 105)  # a hundred logs and five evaluations, a second each
+    assert "into the run" in chromium.hover("loss", 50)
+    assert chromium.errors() == []
+
+
+def test_a_line_can_be_hidden(chromium, finished):
+    chromium.show(write_page(finished))
+    chromium.find("figure[data-metric='loss'] .legend button").click()
+    assert chromium.count_pixels("loss", TRAIN) == 0
+    assert chromium.count_pixels("loss", EVAL) > 100
+
+
+def test_samples_are_leafed_through_and_wrong_ones_are_marked(chromium, finished):
+    chromium.show(write_page(finished))
+    assert "step 100" in chromium.find("#samples output").text
+    chromium.find("#samples button[aria-label=Earlier]").click()
+    assert "step 80 · 4 of 5" in chromium.find("#samples output").text
+    assert "row of 80" in chromium.find("#samples table").text
+    marks = chromium.run(
+        "return [...document.querySelectorAll('#samples tbody tr')].map((row) => row.className)"
+    )
+    assert marks == ["right", "wrong"]
+
+
+def test_arguments_that_differ_from_the_defaults_come_first(chromium, finished):
+    defaults = {"learning_rate": 5e-5, "seed": 42, "warmup_steps": 0, "hub_token": None}
+    chromium.show(write_page(finished, defaults=defaults))
+    first = chromium.find("#arguments table").text.split()
+    assert first == ["Argument", "Value", "Default", "learning_rate", "0.002", "5e-5"]
+    assert chromium.find("#arguments details").text == "All 4 arguments"
+
+
+def test_values_that_were_not_finite_are_said_under_their_chart(chromium, finished):
+    finished.begin("second")
+    for step in range(1, 5):
+        finished.log(step, loss=float("nan") if step > 2 else 1.0)
+    chromium.show(write_page(finished))
+    said = chromium.find("figure[data-metric='loss'] .alarm").text
+    assert said == "train: 2 values were not finite, first at step 3."
+    assert chromium.errors() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable_on_a_phone(chromium, finished, scheme):
+    chromium.show(write_page(finished), width=360, height=740, scheme=scheme)
+    assert chromium.run("return document.documentElement.scrollWidth") == 360
+    wide = (
+        "return [...document.querySelectorAll('canvas, section, figure, h1, .toolbar')]"
+        ".filter((e) => e.getBoundingClientRect().right > 361).length"
+    )
+    assert chromium.run(wide) == 0
+    assert chromium.count_pixels("loss", TRAIN if scheme == "light" else TRAIN_BY_NIGHT) > 200
+    assert chromium.errors() == []
+
+
+def contrast(chromium, selector):
+    """The contrast of an element's text with what is behind it, as WCAG counts it."""
+    return chromium.run(
+        "const light = (c) => { const v = c.match(/[\\d.]+/g).slice(0, 3).map((x) => x / 255)"
+        ".map((x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);"
+        "return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2] };"
+        "const e = document.querySelector(arguments[0]); let back = e;"
+        "while (getComputedStyle(back).backgroundColor === 'rgba(0, 0, 0, 0)') back = back.parentElement;"
+        "const [a, b] = [light(getComputedStyle(e).color), light(getComputedStyle(back).backgroundColor)];"
+        "return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)",
+        selector,
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_by_day_and_by_night(chromium, finished, scheme):
+    chromium.show(write_page(finished), scheme=scheme)
+    for selector in (
+        "h1",
+        "dt",
+        "dd.note",
+        ".legend .name",
+        "th",
+        "td",
+        "footer",
+        ".status",
+        ".alarm, .mark",
+    ):
+        assert contrast(chromium, selector) >= 4.5, selector
+    luminance = chromium.run("return getComputedStyle(document.body).backgroundColor")
+    assert (luminance == "rgb(20, 23, 26)") == (scheme == "dark")
+
+
+def test_on_paper_it_is_day(chromium, finished):
+    chromium.show(write_page(finished), scheme="dark")
+    printed = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    chromium.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert chromium.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.count_pixels("loss", TRAIN) > 200
+    chromium.run("window.dispatchEvent(new Event('afterprint'))")
+    assert chromium.count_pixels("loss", TRAIN_BY_NIGHT) > 200
+    assert chromium.errors() == []
+
+
+def test_a_hundred_thousand_logs_open_at_once(chromium, written):
+    written.begin(max_steps=100_000)
+    with open(written.path, "a", encoding="utf-8") as file:
+        for step in range(1, 100_001):
+            logs = f'"loss": {1 + step % 97 / 100 + 1e4 / step}, "grad_norm": {step % 13}, "learning_rate": {1e-3 / step}'
+            file.write(
+                f'{{"kind": "log", "time": {1.7e9 + step / 100}, "step": {step}, "epoch": {step / 5000}, '
+                f'"logs": {{{logs}}}, "seconds": {{"forward": 0.004, "backward": 0.006}}}}\n'
+            )
+    where = write_page(written)
+    assert (written.folder / "report.html").stat().st_size < 10_000_000
+    chromium.show(where)
+    opened = chromium.run("return performance.getEntriesByName('drawn')[0].startTime")
+    assert opened < 2000
+    start = time.perf_counter()
+    chromium.hover("loss", 50_000)
+    chromium.run("view.smoothing = 0.9; redrawCharts()")
+    assert time.perf_counter() - start < 2
+    assert chromium.errors() == []
+
+
+def test_runs_are_compared_on_the_same_axes(chromium, finished, tmp_path):
+    other = type(finished)(tmp_path / "other")
+    other.begin("other", settings={"learning_rate": 0.5})
+    other.train(1, 60)
+    chromium.show(write_page(finished, other, path=tmp_path / "comparison.html"))
+    assert chromium.find("h1").text == "2 runs compared"
+    assert chromium.count_pixels("loss", TRAIN) > 100
+    assert chromium.count_pixels("loss", EVAL) > 100  # here the colour of the second run
+    labels = chromium.find("figure[data-metric='loss'] .legend").text.split("\n")
+    assert labels[0].startswith("run · train")
+    assert labels[2].startswith("other · train") or labels[1].startswith("other · train")
+    sections = chromium.run("return [...document.querySelectorAll('section')].map((s) => s.id)")
+    assert sections[0] == "arguments"
+    assert chromium.find("#arguments table").text.split()[-3:] == ["learning_rate", "0.002", "0.5"]
+    assert chromium.errors() == []
+
+
+def test_a_served_page_follows_the_run(chromium, written):
+    written.begin()
+    written.train(1, 30)
+    with ReportServer([RunSource(written.folder)], {}, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            chromium.show(server.url)
+            assert chromium.run("return data.runs[0].step") == 30
+            chromium.run("view.smoothing = 0.5")
+            written.train(31, 100)
+            written.end()
+            WebDriverWait(chromium.driver, 15).until(
+                lambda _: chromium.run("return data.runs[0].step") == 100
+            )
+            assert chromium.find(".status").text == "finished"
+            assert chromium.run("return view.smoothing") == 0.5
+            asked = [address for address in chromium.requests() if not address.startswith("data:")]
+            assert {address.removeprefix(server.url) for address in asked} == {"", "data.json"}
+            assert chromium.errors() == []
+        finally:
+            chromium.driver.get("about:blank")
+            server.shutdown()
+            thread.join()
+
+
+def test_a_run_without_logs_is_a_page_too(chromium, written):
+    written.begin()
+    chromium.show(write_page(written))
+    assert chromium.find("h1").text == "run"
+    assert chromium.errors() == []
+
+
+def test_a_plot_draws_itself_in_a_notebook_cell(chromium, tmp_path):
+    logs = [{"loss": 1 / step, "epoch": step / 10, "step": step} for step in range(1, 40)]
+    cell = tmp_path / "cell.html"
+    cell.write_text(f"<!doctype html><body>{Plot(logs)._repr_html_()}</body>", encoding="utf-8")
+    chromium.show(cell.as_uri())
+    chromium.driver.switch_to.frame(0)
+    try:
+        assert chromium.count_pixels("loss", TRAIN) > 200
+        assert (
+            chromium.run("return document.querySelectorAll('.choice button').length") == 2
+        )  # no clock: no time
+    finally:
+        chromium.driver.switch_to.default_content()
+    assert chromium.errors() == []

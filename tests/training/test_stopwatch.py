@@ -1,0 +1,58 @@
+"""Where the time goes."""
+
+from __future__ import annotations
+
+import time
+
+import footplate
+import tiny
+from footplate.training.stopwatch import PARTS, Stopwatch
+
+
+def test_time_belongs_to_the_part_that_its_lap_names():
+    watch = Stopwatch()
+    time.sleep(0.02)
+    watch.lap("data")
+    time.sleep(0.01)
+    watch.lap("forward")
+    watch.lap("data")
+    seconds = watch.drain()
+    assert 0.02 <= seconds["data"] < 0.2
+    assert 0.01 <= seconds["forward"] < 0.2
+    assert watch.drain() == {}
+
+
+def test_all_the_time_of_a_run_is_accounted_for(tmp_path):
+    told: list[dict[str, float]] = []
+
+    class Note(footplate.TrainerCallback):
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.start = time.perf_counter()
+
+        def on_train_end(self, args, state, control, **kwargs):
+            self.elapsed = time.perf_counter() - self.start
+
+        def on_log(self, args, state, control, seconds=None, **kwargs):
+            told.append(seconds)
+
+    class Slow(footplate.Trainer):
+        def get_batch_samples(self, *args):
+            time.sleep(0.01)
+            return super().get_batch_samples(*args)
+
+        def compute_loss(self, *args, **kwargs):
+            time.sleep(0.02)
+            return super().compute_loss(*args, **kwargs)
+
+    args = footplate.TrainingArguments(
+        str(tmp_path), max_steps=6, logging_steps=3, eval_strategy="steps", eval_steps=6, disable_tqdm=True
+    )
+    data = tiny.regression_data(64)
+    note = Note()
+    trainer = Slow(tiny.Regression(), args, train_dataset=data, eval_dataset=data[:8], callbacks=[note])
+    trainer.train()
+    total = {part: sum(seconds.get(part, 0.0) for seconds in told) for part in PARTS}
+    assert total["data"] >= 0.06
+    assert total["forward"] >= 0.12
+    assert total["evaluation"] >= 0.02
+    assert 0.8 * note.elapsed < sum(total.values()) <= note.elapsed + 0.01
