@@ -23,18 +23,21 @@ print(json.dumps({"total_cpu": [time.process_time()], "total_wall": [time.monoto
 """
 
 
-def run_contender(name: str, settings: dict[str, Any]) -> Result:
-    """One run of `contenders/<name>.py` in a process of its own."""
+def run_contender(name: str, settings: Result, folder: str = "contenders") -> Result:
+    """One run of `<folder>/<name>.py` in a process of its own."""
+    return run_script(f"{folder}.{name}", settings | {"spawned_at": time.monotonic()})
+
+
+def run_script(module: str, settings: Result, timeout_seconds: float = TIMEOUT_SECONDS) -> Result:
+    """One run of a script that takes its settings as JSON, with a folder for what it writes."""
     with tempfile.TemporaryDirectory() as output_dir:
-        settings = settings | {"output_dir": output_dir, "spawned_at": time.monotonic()}
-        return run_python(["-m", f"contenders.{name}", json.dumps(settings)])
+        settings = settings | {"output_dir": output_dir}
+        return run_python(["-m", module, json.dumps(settings)], timeout_seconds)
 
 
 def run_kills(library: str, num_tries: int) -> Result:
     """So many kills during a save, and what became of the resumes, counted in a process of its own."""
-    with tempfile.TemporaryDirectory() as output_dir:
-        settings = {"library": library, "tries": num_tries, "output_dir": output_dir}
-        return run_python(["-m", "kill", json.dumps(settings)])
+    return run_script("kill", {"library": library, "tries": num_tries})
 
 
 def run_import(statement: str) -> Result:
@@ -42,17 +45,17 @@ def run_import(statement: str) -> Result:
     return run_python(["-c", IMPORT_SCRIPT, str(time.monotonic()), statement])
 
 
-def run_python(arguments: list[str]) -> Result:
+def run_python(arguments: list[str], timeout_seconds: float = TIMEOUT_SECONDS) -> Result:
     """What the child's last line of output says, or `{"error": ...}` if it gave none."""
     # one thread each: two busy threads on a small machine wait on each other and drown the difference
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
     try:
         child = subprocess.run(
-            command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+            command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=timeout_seconds
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"no result after {TIMEOUT_SECONDS} s"}
+        return {"error": f"no result after {timeout_seconds:.0f} s"}
     if child.returncode != 0:
         return {"error": (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]}
     result: Result = json.loads(child.stdout.strip().splitlines()[-1])

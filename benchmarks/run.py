@@ -11,7 +11,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from measure import Result, interleave, run_contender, run_import, run_kills, show_progress, summarize
+from measure import (
+    Result,
+    interleave,
+    run_contender,
+    run_import,
+    run_kills,
+    run_script,
+    show_progress,
+    summarize,
+)
+from tables import (
+    format_kills,
+    format_padding,
+    format_saves,
+    print_evaluations,
+    print_limits,
+    print_linearity,
+    print_logging,
+    print_questions,
+    print_table,
+    print_times,
+)
 
 CONTENDERS = {
     "hand-written": "plain_loop",
@@ -40,6 +61,25 @@ SAVES = {"workload": "tower", "batch_size": 1, "learning_rate": 1e-5, "steps": 1
 QUICK_SAVES = SAVES | {"steps": 8, "save_steps": 4}
 KILLS = {"transformers": 12, "footplate": 100}
 QUICK = {"steps": 60, "skip_steps": 10}
+EVALUATORS = {
+    "hand-written": "hand_written",
+    "transformers": "with_transformers",
+    "Lightning": "with_lightning",
+    "footplate": "with_footplate",
+}
+EVALUATED_ROWS = {"fixed": (5_000, 20_000, 80_000), "ragged": (5_000, 20_000, 80_000)}
+QUICK_EVALUATED_ROWS = {"fixed": (500, 1_000), "ragged": (500,)}
+# transformers joins all earlier rows with each batch: four times the rows take sixteen times as long
+MOST_ROWS = {"transformers": 20_000}
+MEMORY_LIMIT, LIMITED_ROWS = "32MB", (20_000, 80_000, 320_000)
+LOGGERS: dict[str, dict[str, Any]] = {
+    "no report, a log every 500 updates": {"report": False, "logging_steps": 500},
+    "no report, a log every update": {"report": False, "logging_steps": 1},
+    "report, a log every 500 updates": {"report": True, "logging_steps": 500},
+    "report, a log every update": {"report": True, "logging_steps": 1},
+}
+QUESTIONS = {"steps": 80, "eval_steps": 20}
+QUICK_QUESTIONS = {"steps": 2, "eval_steps": 1}
 PACKAGES = ("footplate", "torch", "transformers", "lightning", "accelerate")
 
 
@@ -121,90 +161,107 @@ def measure_padding(options: argparse.Namespace) -> list[dict[str, Any]]:
     return records
 
 
+def measure_evaluations(options: argparse.Namespace) -> dict[str, Any]:
+    """Rows per second of one evaluation, and the memory it takes beside its result."""
+    raw: dict[str, Any] = {}
+    for kind, sizes in (QUICK_EVALUATED_ROWS if options.quick else EVALUATED_ROWS).items():
+        by_size = raw[kind] = {}
+        for num_rows in sizes:
+            labels = [
+                label
+                for label in EVALUATORS
+                if label in options.contenders and num_rows <= MOST_ROWS.get(label, num_rows)
+            ]
+            settings = {"kind": kind, "rows": num_rows}
+            jobs = {
+                label: partial(run_contender, EVALUATORS[label], settings, "evaluation") for label in labels
+            }
+            by_size[num_rows] = interleave(jobs, options.rounds)
+            print_evaluations(kind, num_rows, by_size[num_rows])
+        print_linearity(kind, by_size)
+    if "footplate" in options.contenders:
+        raw["limited"] = measure_limits(options)
+    return raw
+
+
+def measure_limits(options: argparse.Namespace) -> dict[str, list[Result]]:
+    """What an evaluation holds in memory when its result may not."""
+    settings = {"kind": "fixed", "memory_limit": MEMORY_LIMIT}
+    jobs = {
+        f"{num_rows:,}": partial(
+            run_contender, EVALUATORS["footplate"], settings | {"rows": num_rows}, "evaluation"
+        )
+        for num_rows in (LIMITED_ROWS[:1] if options.quick else LIMITED_ROWS)
+    }
+    raw = interleave(jobs, options.rounds)
+    print_limits(MEMORY_LIMIT, raw)
+    return raw
+
+
+def measure_answers(options: argparse.Namespace) -> dict[str, Any]:
+    """From the scores of 10,000 features to answers."""
+    num_features = 1_000 if options.quick else 10_000
+    jobs = {
+        f"SQuAD {version}": partial(run_script, "answers", {"features": num_features, "version": version})
+        for version in ("v1", "v2")
+    }
+    raw = interleave(jobs, options.rounds)
+    rows = []
+    for label, results in raw.items():
+        summary = summarize(results)
+        if "error" in summary:
+            rows.append([label, f"failed: {summary['error']}"])
+            continue
+        seconds = [f"{summary[f'answer_{clock}']['median']:.2f}" for clock in ("cpu", "wall")]
+        agrees = "yes" if summary["agrees"]["best"] else "NO"
+        rows.append([label, *seconds, f"{summary['plain_cpu']['median']:.1f}", agrees])
+    header = ["", "CPU median, s", "wall median, s", "a plain loop, CPU s", "same answers"]
+    print_table(f"Answers of {num_features:,} features of 384 tokens", header, rows)
+    return raw
+
+
+def measure_questions(options: argparse.Namespace) -> dict[str, Any]:
+    """A real encoder learns to answer real questions, and both libraries reach the same."""
+    folder = options.data / "question_answering" if options.data else None
+    if folder is None or not folder.is_dir():
+        print("\nqa: left out, because --data names no folder with question_answering/ in it.")
+        return {}
+    raw: dict[str, Any] = {}
+    for version in ("v1", "v2"):
+        raw[version] = {}
+        for library in ("footplate", "transformers"):
+            show_progress(f"SQuAD {version}: {library}")
+            settings = {"library": library, "version": version, "data": str(folder)}
+            settings |= QUICK_QUESTIONS if options.quick else QUESTIONS
+            raw[version][library] = run_script("question_answering", settings, timeout_seconds=3600)
+        show_progress("")
+        print_questions(version, raw[version])
+    return raw
+
+
+def measure_logging(options: argparse.Namespace) -> dict[str, list[Result]]:
+    """What a line in events.jsonl and a point in report.html per update add to an update of 5 ms."""
+    steps = 100 if options.quick else 2_000
+    jobs = {
+        label: partial(run_script, "logging_cost", settings | {"steps": steps})
+        for label, settings in LOGGERS.items()
+    }
+    raw = interleave(jobs, options.rounds)
+    print_logging(raw)
+    return raw
+
+
 BENCHMARKS = {
     "step": measure_steps,
     "start": measure_start,
     "padding": measure_padding,
     "save": measure_saves,
     "kill": measure_kills,
+    "evaluate": measure_evaluations,
+    "answers": measure_answers,
+    "qa": measure_questions,
+    "log": measure_logging,
 }
-
-
-def print_times(title: str, raw: dict[str, list[Result]], key: str, unit: str, scale: float) -> None:
-    """A table of best and median times; the first job is the yardstick of the ratios."""
-    summaries = {label: summarize(results) for label, results in raw.items()}
-    yardstick = next(iter(summaries.values()))
-    header = [
-        "",
-        f"CPU best, {unit}",
-        "CPU median",
-        "above first",
-        "CPU ratio",
-        f"wall best, {unit}",
-        "wall median",
-        "wall ratio",
-        "loss",
-    ]
-    rows = [[label, *format_times(summary, yardstick, key, scale)] for label, summary in summaries.items()]
-    print_table(
-        title, header if any("loss" in summary for summary in summaries.values()) else header[:-1], rows
-    )
-
-
-def format_times(summary: Result, yardstick: Result, key: str, scale: float) -> list[str]:
-    """The cells of one job, or its error in the first of them."""
-    if "error" in summary:
-        return [f"failed in {summary['num_failed']} round(s): {summary['error']}".replace("|", "/")]
-    digits = 0 if scale > 1 else 2
-    cpu, wall = summary[f"{key}_cpu"], summary[f"{key}_wall"]
-    above = ratio = wall_ratio = "-"
-    if "error" not in yardstick:
-        first_cpu, first_wall = yardstick[f"{key}_cpu"]["best"], yardstick[f"{key}_wall"]["best"]
-        above = f"{(cpu['best'] - first_cpu) * scale:+.{digits}f}"
-        ratio, wall_ratio = f"{cpu['best'] / first_cpu:.2f}", f"{wall['best'] / first_wall:.2f}"
-    cells = [f"{cpu['best'] * scale:.{digits}f}", f"{cpu['median'] * scale:.{digits}f}", above, ratio]
-    cells += [f"{wall['best'] * scale:.{digits}f}", f"{wall['median'] * scale:.{digits}f}", wall_ratio]
-    return [*cells, f"{summary['loss']['median']:.4f}"] if "loss" in summary else cells
-
-
-def format_saves(summary: Result, yardstick: Result) -> list[str]:
-    """The cells of one library that saves, or its error in the first of them."""
-    if "error" in summary:
-        return [f"failed in {summary['num_failed']} round(s): {summary['error']}".replace("|", "/")]
-    still, ratios = summary["standstill"], ["-", "-"]
-    if "error" not in yardstick:
-        ratios = [f"{still[key] / yardstick['standstill'][key]:.2f}" for key in ("best", "median")]
-    seconds = [f"{summary[key]['median']:.2f}" for key in ("slowest", "added", "update")]
-    sizes = [f"{summary[key]['median'] / 1e6:.0f}" for key in ("peak_bytes", "written_bytes")]
-    return [f"{still['best']:.2f}", f"{still['median']:.2f}", *ratios, *seconds, *sizes]
-
-
-def format_kills(counts: Result) -> list[str]:
-    """The cells of one library that was killed, or its error in the first of them."""
-    if "error" in counts:
-        return [f"failed: {counts['error']}".replace("|", "/")]
-    error = (counts["errors"] or ["-"])[0].replace("|", "/")
-    return [*(str(counts[key]) for key in ("kills", "failed", "differs")), error]
-
-
-def format_padding(result: Result) -> str:
-    """Padding as a percentage, with the share of batch mates that stayed together."""
-    if "error" in result:
-        return f"failed: {result['error']}".replace("|", "/")
-    return f"{result['padding']:.0%} ({result['shared_mates']:.0%})"
-
-
-def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
-    """A Markdown table whose columns also line up in a terminal."""
-    # an error is longer than any figure and must not stretch its column
-    widths = [
-        max(len(row[column]) for row in [header, *rows] if column < len(row) and len(row[column]) <= 40)
-        for column in range(len(header))
-    ]
-    lines = [header, ["-" * max(3, width) for width in widths], *rows]
-    print(f"\n### {title}\n")
-    for line in lines:
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) + " |")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -233,7 +290,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke run: short, and its figures mean nothing"
     )
-    parser.add_argument("--data", type=Path, help="folder of */train.csv files for the padding benchmark")
+    parser.add_argument(
+        "--data", type=Path, help="folder of */train.csv files for padding, and of question_answering/ for qa"
+    )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 5)
     yardstick = next(iter(CONTENDERS))

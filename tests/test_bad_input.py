@@ -19,8 +19,11 @@ from footplate import EvalPrediction, Trainer, TrainerCallback, TrainingArgument
 DATA = tiny.regression_data(16)
 
 
+JOURNAL = ("events.jsonl", "report.html", "log_history.csv")  # they tell of every run, refused or not
+
+
 def hashes(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in JOURNAL)
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -161,8 +164,6 @@ def test_a_setting_that_cannot_work_is_named_with_what_is_allowed(workplace, cas
 
 
 NOT_IN_THIS_VERSION: dict[str, dict[str, Any]] = {
-    "report_to=['wandb']": {"report_to": "wandb"},
-    "report_to=['tensorboard', 'mlflow']": {"report_to": ["tensorboard", "mlflow"]},
     "push_to_hub=True": {"push_to_hub": True},
     "fsdp='full_shard'": {"fsdp": "full_shard"},
     "deepspeed={'zero_optimization'": {"deepspeed": {"zero_optimization": {"stage": 2}}},

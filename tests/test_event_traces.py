@@ -540,6 +540,7 @@ def test_callbacks_are_handed_all_that_the_original_hands_them(tmp_path: Path) -
     for event in found:
         assert set(expected[event]) <= set(found[event])
         own = {"trainer", "tokenizer", "inputs", "outputs", "loss", "is_round_end"}
+        own |= {"seconds", "run_id", "metric_prefixes"}
         assert set(found[event]) - set(expected[event]) <= own
         assert found[event]["trainer"] is trainer
         assert found[event]["model"] is trainer.model

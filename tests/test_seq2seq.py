@@ -816,7 +816,6 @@ def test_the_example_of_the_document_learns_its_answers(tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     document = (Path(__file__).parents[1] / "docs" / "generation.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
-    monkeypatch.setattr(footplate, "Seq2SeqTrainer", Seq2SeqTrainer, raising=False)
     exec(document.split("```python\n")[1].split("```")[0], names)
     assert names["trainer"].state.best_metric == 1.0
     assert "['red <end>', 'green <end>', 'blue <end>']" in capsys.readouterr().out

@@ -41,7 +41,7 @@ LEAVES = {
 BESIDE = {  # what a leaf may import besides the ground and its own folder
     "distributed": {"checkpoint"},
     "integrations": {"callbacks.base"},
-    "report": {"integrations.journal"},
+    "report": {"integrations.journal", "callbacks.base"},
     "search": set(),
 }
 TRAINER = {"trainer", "evaluating", "saving", "api", "seq2seq", "question_answering"}
@@ -473,7 +473,8 @@ def without_clocks(state: dict[str, Any]) -> dict[str, Any]:
         {key: value for key, value in entry.items() if not key.endswith(clocks)}
         for entry in state["log_history"]
     ]
-    return {**state, "log_history": history}
+    callbacks = {name: held for name, held in state["stateful_callbacks"].items() if name != "RunIdentity"}
+    return {**state, "log_history": history, "stateful_callbacks": callbacks}
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7], ids=["at once", "at the end of an epoch", "in the second epoch"])

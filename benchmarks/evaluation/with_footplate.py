@@ -1,4 +1,4 @@
-"""Evaluation by `Trainer.evaluate`; for transformers and for footplate it differs in the import line."""
+"""Evaluation by `Trainer.evaluate`, as transformers and footplate have it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import Any
 
 from footplate import Trainer, TrainingArguments
 
-from evaluation.workload import Weight, collate, mean_accuracy, now, print_result, read_settings
+from evaluation.workload import Rows, describe, measure, read_settings
 
-settings, model, rows = read_settings()
-sizes: list[int] = []
+settings, model, collate = read_settings()
 
 
 def compute_metrics(prediction: Any) -> dict[str, float]:
-    """The accuracy, and on the way the size of what it is given."""
-    sizes.append(prediction.predictions.nbytes + prediction.label_ids.nbytes)
-    return {"accuracy": mean_accuracy(prediction.predictions, prediction.label_ids)}
+    """What all contenders report."""
+    return describe(prediction.predictions, prediction.label_ids)
+
+
+def evaluate(rows: Rows) -> dict[str, float]:
+    """One evaluation."""
+    metrics = trainer.evaluate(rows)
+    return {name: metrics[f"eval_{name}"] for name in ("accuracy", "array_bytes", "loss")}
 
 
 args = TrainingArguments(
@@ -26,9 +30,5 @@ args = TrainingArguments(
     use_cpu=True,
     eval_memory_limit=settings.memory_limit,
 )
-trainer = Trainer(
-    model=model, args=args, data_collator=collate, eval_dataset=rows, compute_metrics=compute_metrics
-)
-weight, start = Weight(), now()
-metrics = trainer.evaluate()
-print_result(settings, now() - start, weight.stop(), metrics["eval_accuracy"], sizes[0])
+trainer = Trainer(model=model, args=args, data_collator=collate, compute_metrics=compute_metrics)
+measure(settings, evaluate)

@@ -7,13 +7,12 @@ from typing import Any
 
 import lightning
 import numpy as np
-import torch
 from torch.utils.data import DataLoader
 
-from evaluation.workload import Weight, collate, mean_accuracy, now, print_result, read_settings
+from evaluation.workload import Rows, describe, join, measure, read_settings
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-settings, model, rows = read_settings()
+settings, model, collate = read_settings()
 
 
 class Module(lightning.LightningModule):
@@ -22,37 +21,33 @@ class Module(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.model = model
-        self.kept: list[tuple[np.ndarray, np.ndarray]] = []
-        self.result: tuple[float, int] = (0.0, 0)
+        self.predictions: list[np.ndarray] = []
+        self.labels: list[np.ndarray] = []
+        self.found: dict[str, float] = {}
 
     def test_step(self, batch: Any, index: int) -> None:
         """One batch."""
         outputs = self.model(**batch)
         self.log("loss", outputs["loss"], batch_size=len(batch["labels"]))
-        self.kept.append((outputs["logits"].numpy(), batch["labels"].numpy()))
+        self.predictions.append(outputs["logits"].numpy())
+        self.labels.append(batch["labels"].numpy())
 
     def on_test_epoch_end(self) -> None:
         """All batches, filled up and joined."""
-        width = max(logits.shape[1] for logits, _ in self.kept)
-        parts = list(zip(*self.kept, strict=True))
-        if settings.kind == "ragged":
-            parts = [[fill_up(part, width) for part in kind] for kind in parts]
-        predictions, labels = (np.concatenate(kind) for kind in parts)
-        self.result = mean_accuracy(predictions, labels), predictions.nbytes + labels.nbytes
+        num_rows = sum(map(len, self.labels))
+        self.found = describe(join(self.predictions, num_rows), join(self.labels, num_rows))
+        self.predictions, self.labels = [], []
 
 
-def fill_up(part: np.ndarray, width: int) -> np.ndarray:
-    """A batch as wide as the widest."""
-    missing = [(0, 0)] * part.ndim
-    missing[1] = (0, width - part.shape[1])
-    return np.pad(part, missing, constant_values=-100)
+def evaluate(rows: Rows) -> dict[str, float]:
+    """One pass of `Trainer.test`."""
+    loader = DataLoader(rows, settings.batch_size, collate_fn=collate)
+    (metrics,) = trainer.test(module, loader, verbose=False)
+    return module.found | {"loss": metrics["loss"]}
 
 
 module = Module()
 trainer = lightning.Trainer(
     accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False
 )
-weight, start = Weight(), now()
-with torch.no_grad():
-    trainer.test(module, DataLoader(rows, settings.batch_size, collate_fn=collate), verbose=False)
-print_result(settings, now() - start, weight.stop(), *module.result)
+measure(settings, evaluate)

@@ -14,6 +14,7 @@ from footplate.callbacks import (
     NotebookProgressCallback,
     PrinterCallback,
     ProgressCallback,
+    SampleCallback,
     TrainerCallback,
 )
 from footplate.checkpoint import find_last_checkpoint, get_last_checkpoint
@@ -54,6 +55,7 @@ from footplate.data.collators import (
     DefaultDataCollator,
     default_data_collator,
 )
+from footplate.data.qa_features import build_qa_features
 from footplate.evaluation import (
     EvalLoopContainer,
     TrainerMemoryTracker,
@@ -61,6 +63,9 @@ from footplate.evaluation import (
     metrics_format,
     speed_metrics,
 )
+from footplate.evaluation.answers import postprocess_qa_predictions
+from footplate.evaluation.beam_answers import postprocess_qa_predictions_with_beam_search
+from footplate.evaluation.squad import build_post_processing, build_squad_metrics, compute_squad_metrics
 from footplate.optim import (
     TYPE_TO_SCHEDULER_FUNCTION,
     Adafactor,
@@ -100,6 +105,8 @@ from footplate.outputs import (
     SchedulerType,
     TrainOutput,
 )
+from footplate.question_answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
+from footplate.seq2seq import Seq2SeqTrainer
 from footplate.state import TRAINER_STATE_NAME, ExportableState, TrainerControl, TrainerState
 from footplate.trainer import Trainer
 from footplate.training.loss import LabelSmoother
@@ -162,9 +169,13 @@ __all__ = [
     "PredictionOutput",
     "PrinterCallback",
     "ProgressCallback",
+    "QuestionAnsweringSeq2SeqTrainer",
+    "QuestionAnsweringTrainer",
     "RemoveColumnsCollator",
+    "SampleCallback",
     "SaveStrategy",
     "SchedulerType",
+    "Seq2SeqTrainer",
     "Seq2SeqTrainingArguments",
     "ShardSampler",
     "TrainOutput",
@@ -174,6 +185,10 @@ __all__ = [
     "TrainerMemoryTracker",
     "TrainerState",
     "TrainingArguments",
+    "build_post_processing",
+    "build_qa_features",
+    "build_squad_metrics",
+    "compute_squad_metrics",
     "default_data_collator",
     "denumpify_detensorize",
     "enable_full_determinism",
@@ -206,6 +221,8 @@ __all__ = [
     "nested_numpify",
     "nested_truncate",
     "number_of_arguments",
+    "postprocess_qa_predictions",
+    "postprocess_qa_predictions_with_beam_search",
     "seed_worker",
     "set_seed",
     "speed_metrics",

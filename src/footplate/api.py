@@ -19,6 +19,7 @@ from footplate.checkpoint import rotation, weights
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.data import loaders
 from footplate.evaluation import metrics as metric_tools
+from footplate.report import History, Plot
 from footplate.state import (
     TRAINER_STATE_NAME,
     ExportableState,
@@ -253,6 +254,20 @@ class TrainerApi:
     def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
         """Metrics as a person reads them."""
         return metric_tools.metrics_format(metrics)
+
+    @property
+    def history(self) -> History:
+        """The log history by column: `trainer.history["eval_loss"]`."""
+        return History(self.state.log_history)
+
+    def plot(self, height: int = 640) -> Plot:
+        """The curves of the run: shows itself in a notebook, `.save(path)` writes a page.
+
+        Args:
+            height: Of the frame in a notebook, in pixels.
+        """
+        name = self.args.run_name or os.path.basename(os.path.abspath(str(self.args.output_dir)))
+        return Plot(self.state.log_history, name, self.state.max_steps, height)
 
     # ---- callbacks and place ----
 

@@ -18,6 +18,7 @@ from footplate.checkpoint import rng as rng_files
 from footplate.data import columns, loaders
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
+from footplate.evaluation.memory_limit import parse_memory_limit
 from footplate.evaluation.rows import RowColumns
 from footplate.evaluation.streaming import StreamingMetrics, is_streaming
 from footplate.optim import schedules
@@ -185,6 +186,7 @@ class Evaluating(TrainerApi):
         loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
         stream = self._begin_streaming()
         keeps_batches = (stream is None and not args.batch_eval_metrics) or description == "Prediction"
+        keeps_inputs = "inputs" in args.include_for_metrics
         model = self._prepare_for_evaluation()
         self.callback_handler.eval_dataloader = dataloader
         collector = self._build_collector(dataloader)
@@ -192,10 +194,19 @@ class Evaluating(TrainerApi):
         self._eval_records = Records()
         try:
             for inputs, is_last in batches.mark_last(dataloader):
-                self._eval_batch_weight = self._weigh(inputs)
+                num_rows = comm.find_batch_size(inputs)
+                num_items = self._count_items(inputs) if self._weighs_items else None
+                self._eval_batch_weight = float((num_rows or 1) if num_items is None else num_items)
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
                 logits = self._preprocess(logits, labels)
-                self._collect(collector, inputs, loss, *((logits, labels) if keeps_batches else (None, None)))
+                collector.add(
+                    losses=loss,
+                    predictions=logits if keeps_batches else None,
+                    labels=labels if keeps_batches else None,
+                    inputs=self._main_input(inputs) if keeps_inputs else None,
+                    num_rows=num_rows,
+                    num_items=num_items,
+                )
                 self._event("on_prediction_step")
                 if self._signals.received and self.is_in_train:
                     raise StopRequested
@@ -250,7 +261,7 @@ class Evaluating(TrainerApi):
                     None if self._weighs_items else self._get_num_items_in_batch([inputs], self._device)
                 )
                 loss, outputs = self._call_compute_loss(model, inputs, True, num_items)
-                loss = loss.detach().mean()
+                loss = loss.detach().mean() if loss.dim() else loss.detach()
             else:
                 outputs = batches.call_forward(model, batches.without(inputs, self._held_back))
                 if not names_labels:  # neither forward nor the user says what a label is; a loss does
@@ -339,7 +350,7 @@ class Evaluating(TrainerApi):
             for inputs in islice(self.get_eval_dataloader(name or None), 1):
                 loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
                 logits = self._preprocess(logits, labels)
-                self._collect(collector, inputs, loss, logits, labels)
+                collector.add(losses=loss, predictions=logits, labels=labels)
                 if stream is not None and logits is not None and labels is not None:
                     stream.update(logits, labels)
             try:
@@ -405,22 +416,8 @@ class Evaluating(TrainerApi):
             batch_size=self.args.eval_batch_size,
             concat=self.args.eval_do_concat_batches,
             loss_weighting=self.args.loss_weighting,
-        )
-
-    def _weigh(self, inputs: Any) -> float:
-        """What a batch of an evaluation counts for: its rows, or its items where those weigh."""
-        return float(self._count_items(inputs) if self._weighs_items else comm.find_batch_size(inputs) or 1)
-
-    def _collect(self, collector: Collector, inputs: Any, loss: Any, logits: Any, labels: Any) -> None:
-        """Hand the results of one batch to the collector."""
-        kept = self._main_input(inputs) if "inputs" in self.args.include_for_metrics else None
-        collector.add(
-            losses=loss,
-            predictions=logits,
-            labels=labels,
-            inputs=kept,
-            num_rows=comm.find_batch_size(inputs),
-            num_items=self._count_items(inputs) if self._weighs_items and loss is not None else None,
+            memory_limit=parse_memory_limit(self.args.eval_memory_limit),
+            spill_folder=self.args.output_dir,
         )
 
     def _main_input(self, inputs: Any) -> Any:

@@ -68,8 +68,8 @@ class Seq2SeqTrainer(Trainer):
     def _check_generation(self) -> None:
         """Refuse, before step 1, what generation would stumble over."""
         evaluates = self.args.eval_strategy != "no"
-        has_metrics = self.compute_metrics is not None
-        generation.check_is_looked_at(self.args.prediction_loss_only, has_metrics, evaluates)
+        is_looked_at = self.compute_metrics is not None or self.args.show_samples > 0
+        generation.check_is_looked_at(self.args.prediction_loss_only, is_looked_at, evaluates)
         settings = self._complete_settings({})
         self._pad_token_id(settings)
         if self._continues_prompt:

@@ -17,8 +17,12 @@ from torch import nn
 
 from footplate import comm
 from footplate.arguments import TrainingArguments
-from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
-from footplate.callbacks.samples import SampleCallback
+from footplate.callbacks import (
+    CallbackHandler,
+    DefaultFlowCallback,
+    SampleCallback,
+    default_progress_callback,
+)
 from footplate.checkpoint import resume
 from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint.publish import check_intact, find_state
@@ -32,6 +36,7 @@ from footplate.distributed.strategy import build_strategy
 from footplate.evaluating import Evaluating
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.memory import TrainerMemoryTracker
+from footplate.evaluation.memory_limit import parse_memory_limit
 from footplate.evaluation.streaming import is_streaming
 from footplate.integrations.journal_callback import JournalCallback
 from footplate.integrations.registry import build_trackers
@@ -159,6 +164,7 @@ class Trainer(Evaluating, Saving):
         checks.check_collator(self.eval_data_collator or self.data_collator)
         checks.check_eval_dataset(self.args, self.eval_dataset)
         checks.check_train_length(self.args, self.train_dataset, loaders.has_length(self.train_dataset))
+        parse_memory_limit(self.args.eval_memory_limit)
         checks.check_batch_metrics(self.args, self.compute_metrics)
         checks.check_train_metrics(self.args, self.compute_metrics, is_streaming(self.compute_metrics))
         checks.check_not_yet_supported(self.args)
@@ -200,7 +206,7 @@ class Trainer(Evaluating, Saving):
             self._move_model_to_device(model, self._device)
         self.model = self.model_wrapped = model
         config: Any = getattr(model, "config", None)
-        if config is not None:
+        if config is not None and not isinstance(config, dict):
             config.use_cache = self.args.use_cache
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:

@@ -28,6 +28,10 @@ OWN = {
     "sample_weights",
     "save_every",
     "max_time",
+    "max_eval_samples",
+    "eval_memory_limit",
+    "show_samples",
+    "report",
     "save_in_background",
 }
 

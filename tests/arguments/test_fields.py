@@ -23,6 +23,10 @@ OWN_FIELDS = [
     "sample_weights",
     "save_every",
     "max_time",
+    "max_eval_samples",
+    "eval_memory_limit",
+    "show_samples",
+    "report",
     "save_in_background",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)

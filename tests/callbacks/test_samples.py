@@ -19,9 +19,10 @@ from torch.utils.data import Dataset, IterableDataset
 
 import tiny
 from footplate import Trainer, TrainerCallback
+from footplate.callbacks.sample_batch import plain_value
 from footplate.callbacks.sample_file import SampleFile
 from footplate.callbacks.sample_rows import choose_rows, evaluation_mode
-from footplate.callbacks.samples import SampleCallback, plain_value
+from footplate.callbacks.samples import SampleCallback
 
 EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 6, "logging_steps": 1}
 
@@ -286,6 +287,27 @@ def test_a_run_is_the_same_with_and_without_samples(tmp_path, callbacks):
         results.append((weights, history, generators))
     assert results[0] == results[1]
     assert any("noise" in entry for entry in results[0][1])
+
+
+def test_rows_of_a_set_are_predicted_without_dropout(tmp_path):
+    class Witness(Listener):
+        def on_samples(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            super().on_samples(args, state, control, **kwargs)
+            model = kwargs["model"]
+            assert model.training
+            model.eval()
+            for row in kwargs["samples"]:
+                ids = torch.tensor([data[row["row"]]["input_ids"]])
+                scores = model(input_ids=ids).logits[0].detach().softmax(-1)
+                assert row["confidence"] == pytest.approx(float(scores.max()), abs=1e-4)
+            model.train()
+
+    listener, data = Witness(), tiny.classification_data(20)
+    model = tiny.bert_classifier(hidden_dropout_prob=0.9, attention_probs_dropout_prob=0.9)
+    nn.init.normal_(model.classifier.weight)  # sure enough of itself that dropout would show
+    options = {"callbacks": [SampleCallback(every=1, count=4, source="eval"), listener]}
+    tiny.build_trainer(tmp_path, model, data, data, options=options, max_steps=2).train()
+    assert len(listener.blocks) == 2
 
 
 def test_each_module_returns_to_its_own_mode():
@@ -561,6 +583,18 @@ def test_values_become_text_or_numbers(value, plain):
 def test_settings_that_show_nothing_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SampleCallback(**settings)
+
+
+def test_an_evaluation_set_that_is_missing_is_named_before_the_first_step(tmp_path):
+    callbacks = {"callbacks": [SampleCallback(every=1, source="eval")]}
+    trainer = tiny.build_trainer(tmp_path, tiny.Regression(), tiny.regression_data(16), options=callbacks)
+    with pytest.raises(ValueError, match="pass `eval_dataset` to Trainer"):
+        trainer.train()
+
+
+def test_a_set_without_rows_is_warned_of(tmp_path, caplog):
+    regression(tmp_path, SampleCallback(every=1, source=[]), max_steps=2).train()
+    assert caplog.text.count("no row to look at") == 1
 
 
 def test_a_formatter_must_be_callable():

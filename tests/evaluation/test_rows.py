@@ -22,7 +22,7 @@ def test_columns_come_in_the_order_of_evaluation(dataset):
 
 
 def test_a_name_that_is_no_column_is_answered_with_those_that_are():
-    with pytest.raises(KeyError, match="'idd' is not a column.*'id'"):
+    with pytest.raises(KeyError, match=r"'idd' is not a column.*'id'"):
         RowColumns(ROWS, np.array([0]))["idd"]
 
 

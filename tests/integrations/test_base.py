@@ -149,6 +149,19 @@ def test_a_crash_and_a_resume_are_one_run_without_doubles(tmp_path):
     assert [step for step, _ in second.series("train/loss")] == [6]  # 5 was sent before the crash
 
 
+def test_a_log_that_was_sent_before_the_first_checkpoint_knew_of_any_is_not_sent_again(tmp_path):
+    first = Recorder()
+    crash(build(tmp_path, first, StopAt(3), logging_steps=3))
+    assert first.finish(10)
+    second = Recorder()
+    resumed = build(tmp_path, second, logging_steps=3)
+    resumed.train(resume_from_checkpoint=True)
+    assert second.finish(10)
+    assert second.runs[0].num_logs == 0
+    assert first.series("train/loss") + second.series("train/loss") == losses(resumed)
+    assert [step for step, _ in losses(resumed)] == [3, 6]
+
+
 def test_a_tracker_that_was_off_catches_up_when_the_run_is_resumed(tmp_path):
     first = Recorder(fails_from=3)
     crash(build(tmp_path, first, StopAt(5)))

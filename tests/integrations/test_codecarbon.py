@@ -96,6 +96,7 @@ def test_what_the_variables_set_is_not_set_otherwise(tmp_path: Path, monkeypatch
     assert read(tmp_path / "there")[0]["project_name"] == "mine"
 
 
+@pytest.mark.slow
 def test_each_leg_of_a_killed_run_is_counted(tmp_path: Path) -> None:
     tracked.kill_and_resume("footplate.integrations.codecarbon", "CodeCarbonCallback", tmp_path, OFFLINE)
     rows = read(tmp_path)

@@ -17,9 +17,6 @@ from footplate.integrations.run import Run
 from integrations import tracked
 
 QUIET = {
-    **{"DVC_NO_ANALYTICS": "1", "DVC_TEST": "true"},
-    **{"DVC_STUDIO_OFFLINE": "true", "DVCLIVE_LOGLEVEL": "ERROR"},
-}
     "DVC_NO_ANALYTICS": "1",
     "DVC_TEST": "true",
     "DVC_STUDIO_OFFLINE": "true",
@@ -61,9 +58,9 @@ def read(live: Any) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_every_key_of_a_run_is_read_back_at_every_step(whole: Any) -> None:
-    expected = tracked.expected_points(whole.trainer)
+    expected = tracked.expected_points(whole.trainer.state.log_history)
     for key, curve in expected.items():
-        assert whole.curves[key] == pytest.approx(curve), key
+        assert whole.curves[key] == curve, key
     others = {f"ood/{name}" for name in ("loss", "runtime", "samples_per_second", "steps_per_second")}
     assert set(whole.curves) == {*expected, "train/epoch", *others}
     assert [step for step, _ in whole.curves["train/epoch"]] == list(range(1, 9))
@@ -83,11 +80,11 @@ def test_settings_and_model_configuration_are_parameters(whole: Any) -> None:
     assert set(whole.trainer.args.to_dict()) < set(params)
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_is_one_run(tmp_path: Path) -> None:
-    tracked.kill_and_resume("footplate.integrations.dvclive", "DVCLiveCallback", tmp_path, QUIET)
-    curves = read(Live(str(tmp_path / "dvclive"), resume=True, save_dvc_exp=False, dvcyaml=None))
-    assert [step for step, _ in curves["train/loss"]] == list(range(1, 9))
-    assert [step for step, _ in curves["eval/loss"]] == [2, 4, 6, 8]
+    outcome = tracked.kill_and_resume("footplate.integrations.dvclive", "DVCLiveCallback", tmp_path, QUIET)
+    live = Live(str(tmp_path / "dvclive"), resume=True, save_dvc_exp=False, dvcyaml=None)
+    tracked.assert_no_gap_and_no_double(read(live), outcome)
 
 
 def test_points_past_the_resumed_step_are_dropped_and_missing_ones_made_up_for(tmp_path: Path) -> None:
@@ -99,14 +96,14 @@ def test_points_past_the_resumed_step_are_dropped_and_missing_ones_made_up_for(t
         first._write_log({"train/loss": 1.0 / step}, step, step)
     table = Path(first.live.plots_dir, "metrics", "train", "loss.tsv")
     lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join([*lines[:2], "2\t0."[:1]]))  # the second row was cut short by a kill
+    table.write_text("".join([*lines[:2], "2\t0."]))  # the second row was cut short by a kill
     second = DVCLiveCallback()
     again = Run("abc", "a-name", str(tmp_path), first_step=2, num_logs=2, max_steps=4)
     second.resume(again)
     second._open_run(again)
     for step in (1, 2, 3):
         second._write_log({"train/loss": 1.0 / step}, step, step)
-    assert read(second.live)["train/loss"] == pytest.approx([(1, 1.0), (2, 0.5), (3, 1 / 3)])
+    assert read(second.live)["train/loss"] == [(1, 1.0), (2, 0.5), (3, 1 / 3)]
 
 
 def test_a_live_of_the_user_s_own_is_used(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from footplate.integrations.kubeflow import KubeflowCallback
 from footplate.integrations.registry import build_trackers
 from footplate.integrations.run import Run
 from integrations import tracked
+from integrations.certificates import make_certificate
 
 
 class Controller(HTTPServer):
@@ -42,35 +43,6 @@ class Listener(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         """Nothing."""
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for the loopback that signs itself, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "ca.crt", folder / "ca.key"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
-    return paths
 
 
 @pytest.fixture
@@ -113,8 +85,8 @@ def test_progress_time_left_and_metrics_are_posted(controller: Controller, tmp_p
     assert [status["progressPercentage"] for status in statuses] == [0, 12, 25, 37, 50, 62, 75, 87, 99, 100]
     assert metrics(statuses[0]) == {"total_steps": "8"}
     last = metrics(statuses[-1])
-    assert last["train/loss"] == str(tracked.expected_points(trainer)["train/loss"][-1][1])
-    assert last["eval/loss"] == str(tracked.expected_points(trainer)["eval/loss"][-1][1])
+    assert last["train/loss"] == str(tracked.expected_points(trainer.state.log_history)["train/loss"][-1][1])
+    assert last["eval/loss"] == str(tracked.expected_points(trainer.state.log_history)["eval/loss"][-1][1])
     assert last["current_step"] == "8"
     assert statuses[-1]["estimatedRemainingSeconds"] == 0
     assert {"current_step": "4", "total_steps": "8", "current_epoch": "0.25"}.items() <= metrics(

@@ -15,7 +15,7 @@ def test_what_was_noted_is_found_by_the_run_it_is_about(tmp_path):
     assert ledger.find("a") is None
     ledger.note("a", "service-1", 3)
     ledger.note("a", "service-1", 4, is_ended=True)
-    assert Ledger(tmp_path, "wandb").find("a") == Entry("a", "service-1", 4, True)
+    assert Ledger(tmp_path, "wandb").find("a") == Entry("a", "service-1", 4, True, False)
     assert ledger.find("b") is None
     assert Ledger(tmp_path, "mlflow").find("a") is None
     assert [path.name for path in (tmp_path / "trackers").iterdir()] == ["wandb.json"]

@@ -21,6 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import tiny
 from footplate import Trainer, TrainerCallback
+from footplate.integrations.run import Run
 from footplate.integrations.tensorboard import TensorBoardCallback, _as_table
 
 STEPS = list(range(1, 9))
@@ -192,6 +193,16 @@ def test_the_folder_may_be_named_by_argument_or_variable(tmp_path, monkeypatch):
         assert tracker_of(trainer).finish(30)
         assert find_runs(tmp_path / folder) == [tmp_path / folder]
     assert find_runs(tmp_path / "out") == []
+
+
+def test_each_trial_of_a_search_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    for given in (None, str(tmp_path / "given")):
+        for trial in ("one", "two"):
+            tracker = TensorBoardCallback()
+            tracker.open(Run("a", "a", str(tmp_path / "out"), logging_dir=given, trial=trial))
+            tracker.close()
+    assert find_runs(tmp_path / "given") == [tmp_path / "given" / "one", tmp_path / "given" / "two"]
+    assert {run.name for run in find_runs(tmp_path / "out")} == {"one", "two"}
 
 
 class CrashAt(TrainerCallback):

@@ -138,7 +138,9 @@ class Browser:
         return int(
             self.run(
                 "const canvas = document.querySelector(`figure[data-metric='${arguments[0]}'] canvas`);"
-                "const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+                "const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d');"
+                "copy.drawImage(canvas, 0, 0);"  # reading back from the chart itself would slow it down
+                "const all = copy.getImageData(0, 0, canvas.width, canvas.height).data;"
                 "let n = 0; for (let i = 0; i < all.length; i += 4)"
                 "  if (all[i + 3] && [0, 1, 2].every((k) => Math.abs(all[i + k] - arguments[1][k]) < 3)) n++;"
                 "return n",

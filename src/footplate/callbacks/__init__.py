@@ -6,6 +6,7 @@ from footplate.callbacks.flow import DefaultFlowCallback
 from footplate.callbacks.handler import CallbackHandler
 from footplate.callbacks.notebook import NotebookProgressCallback
 from footplate.callbacks.progress import PrinterCallback, ProgressCallback, default_progress_callback
+from footplate.callbacks.samples import SampleCallback
 
 __all__ = [
     "CallbackHandler",
@@ -14,6 +15,7 @@ __all__ = [
     "NotebookProgressCallback",
     "PrinterCallback",
     "ProgressCallback",
+    "SampleCallback",
     "TrainerCallback",
     "default_progress_callback",
 ]

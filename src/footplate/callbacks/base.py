@@ -70,6 +70,7 @@ class TrainerCallback:
     """
 
     wants_step_data: bool = True
+    may_be_several: bool = False  # two of a class are no mistake
 
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

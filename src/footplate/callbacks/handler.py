@@ -78,7 +78,8 @@ class CallbackHandler(TrainerCallback):
         instance = callback() if isinstance(callback, type) else callback
         check_is_callback(instance)
         check_early_stopping(instance)
-        if any(type(other) is type(instance) for other in self.callbacks):
+        is_there = any(type(other) is type(instance) for other in self.callbacks)
+        if is_there and not getattr(instance, "may_be_several", False):
             logger.warning(
                 "A second %s is added to the callbacks; both will be called. The callbacks so far are:\n%s",
                 type(instance).__name__,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from footplate.comm import find_batch_size, rebuild
@@ -220,6 +222,20 @@ def make_row(shown: Any, target: Any, prediction: Any) -> Row:
     """A row to show; where the target is known, with a verdict."""
     row = {"input": shown, "target": target, "prediction": prediction}
     return row if target is None else {**row, "correct": target == prediction}
+
+
+def plain_row(row: Row) -> Row:
+    """A row whose values are text, numbers, truth values or None, as JSON and trackers take them."""
+    return {str(name): plain_value(value) for name, value in row.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """A value as text or number."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        value = value.tolist()  # host sync
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)  # JSON has no NaN
+    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def is_float(value: Any) -> bool:

@@ -24,10 +24,8 @@ NARROWEST = 8  # columns a long text keeps, however narrow the terminal
 def print_samples(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print the table on stdout, above the progress bars if there are any."""
     stream = sys.stdout
-    is_terminal = stream.isatty()
-    in_color = is_terminal and "NO_COLOR" not in os.environ
-    width = shutil.get_terminal_size().columns if is_terminal else int(os.environ.get("COLUMNS", 120))
-    text = format_table(title, rows, width, in_color)
+    in_color = stream.isatty() and "NO_COLOR" not in os.environ
+    text = format_table(title, rows, shutil.get_terminal_size((120, 24)).columns, in_color)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # a console that cannot show a letter must not end the run
     tqdm.write(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
-import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
 from footplate.callbacks.base import TrainerCallback
 from footplate.callbacks.formatters import format_plain, pick_formatter
-from footplate.callbacks.sample_batch import Row, SampleBatch, TextReader, answers_of, labels_of, take_rows
+from footplate.callbacks.sample_batch import (
+    Row,
+    SampleBatch,
+    TextReader,
+    answers_of,
+    labels_of,
+    plain_row,
+    take_rows,
+)
 from footplate.callbacks.sample_file import SampleFile
 from footplate.callbacks.sample_rows import (
     NumberedBatch,
@@ -56,6 +60,8 @@ class SampleCallback(TrainerCallback):
         file: Whether to write `samples.jsonl` in the output folder.
     """
 
+    may_be_several = True
+
     def __init__(
         self,
         every: int | None = 50,
@@ -86,6 +92,12 @@ class SampleCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take up the file where the run goes on, and say it if nothing would ever be shown."""
+        is_of_eval = isinstance(self.source, str) and self.source == "eval"
+        if is_of_eval and self.every is not None and kwargs["trainer"].eval_dataset is None:
+            raise ValueError(
+                'SampleCallback(source="eval") has nothing to show: pass `eval_dataset` to Trainer, or a '
+                "dataset as `source`."
+            )
         self._kept.clear()
         self._file = SampleFile(args.output_dir) if self.file and state.is_world_process_zero else None
         if self._file is not None:
@@ -158,7 +170,10 @@ class SampleCallback(TrainerCallback):
             rows: list[Row] = []
             for numbers, batch in self._read(source, dataset, args, shared["trainer"]):
                 rows += self._predict(numbers, batch, shared)
-            blocks.append((source, rows))
+            if rows:
+                blocks.append((source, rows))
+            else:
+                self._warn_once("empty", f"There are no samples of {source}: it gave no row to look at.")
         return blocks
 
     def _find_datasets(self, shared: dict[str, Any]) -> dict[str, Any]:
@@ -252,20 +267,6 @@ def title_of(step: int, source: str, rows: list[Row]) -> str:
     judged = [row["correct"] for row in rows if row.get("correct") is not None]
     verdict = f", {len(judged) - sum(judged)} of {len(judged)} wrong" if judged else ""
     return f"\nSamples ({source}) at step {step}{verdict}"
-
-
-def plain_row(row: Row) -> Row:
-    """A row whose values are text, numbers, truth values or None, as JSON and trackers take them."""
-    return {str(name): plain_value(value) for name, value in row.items()}
-
-
-def plain_value(value: Any) -> Any:
-    """A value as text or number."""
-    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
-        value = value.tolist()  # host sync
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)  # JSON has no NaN
-    return value if value is None or isinstance(value, (str, int)) else str(value)
 
 
 def explain(error: Exception) -> str:

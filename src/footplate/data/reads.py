@@ -84,7 +84,8 @@ class SeededReads:
         """`read(*args)`, with the same result as `read_seeded`."""
         before = _Snapshot.take() if self._num_quiet >= self.num_tried else None
         if before is None or self._holds_normal(before):
-            return read_seeded(seed, self._read_and_look, read, *args)
+            result: Result = read_seeded(seed, self._read_and_look, read, *args)
+            return result
         try:
             result = read(*args)
         except BaseException:

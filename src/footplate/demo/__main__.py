@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import textwrap
-from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from footplate import (
     EvalPrediction,
+    SampleCallback,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
     TrainingArguments,
+    compute_squad_metrics,
     set_seed,
 )
 from footplate.demo.facts import FactsDataset, WordTokenizer, generate_examples
 from footplate.demo.model import SpanReader
 from footplate.demo.spans import find_best_spans
-from footplate.evaluation.squad import compute_squad_metrics
 
 
 def main() -> None:
@@ -53,6 +47,7 @@ def main() -> None:
         logging_steps=50,
         eval_strategy="steps",
         eval_steps=100,
+        show_samples=5,
         save_strategy="no",
         report_to="none",
     )
@@ -69,57 +64,12 @@ def main() -> None:
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         compute_metrics=compute_metrics,
-        callbacks=[ShowSamples(tokenizer, every=50)],
+        processing_class=tokenizer,
+        callbacks=[SampleCallback(every=50, count=1)],
     )
     trainer.train()
     trainer.save_model()
     trainer.log_metrics("eval", trainer.evaluate())
-
-
-class ShowSamples(TrainerCallback):
-    """Prints a question of the batch just learned from, and what the model answered.
-
-    Args:
-        tokenizer: Turns numbers into words again.
-        every: How many updates lie between two samples.
-    """
-
-    def __init__(self, tokenizer: WordTokenizer, every: int) -> None:
-        self.tokenizer = tokenizer
-        self.every = every
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        inputs: Any = None,
-        outputs: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        """Show the batch's first example, after the first update and then after every `every`."""
-        if state.global_step % self.every and state.global_step != 1:
-            return
-        row = {name: values[0].tolist() for name, values in inputs.items()}
-        ids, context_start = row["input_ids"], row["token_type_ids"].index(1)
-        logits = [outputs[name][:1].detach().cpu().numpy() for name in ("start_logits", "end_logits")]
-        first, last = find_best_spans(*logits)[0]
-        print_sample(
-            f"update {state.global_step} of {state.max_steps}",
-            question=self.tokenizer.decode(ids[: context_start - 1]),
-            context=self.tokenizer.decode(ids[context_start : sum(row["attention_mask"])]),
-            prediction=self.tokenizer.decode(ids[first : last + 1]),
-            answer=self.tokenizer.decode(ids[row["start_positions"] : row["end_positions"] + 1]),
-        )
-
-
-def print_sample(title: str, **fields: str) -> None:
-    """One aligned paragraph per field, above the progress bar where there is one."""
-    width = min(shutil.get_terminal_size().columns, 100)
-    lines = ["", title]
-    for name, text in fields.items():
-        lines += textwrap.wrap(text, width, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14)
-    tqdm.write("\n".join([*lines, ""]))
 
 
 def parse_options() -> argparse.Namespace:

@@ -230,7 +230,8 @@ class WordTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text again: words with a space between them, none before a punctuation mark."""
-        return re.sub(r" (?=[.,?])", "", " ".join(self.words[index] for index in ids))
+        words = [self.words[index] for index in ids if index not in (PADDING, SEPARATOR)]
+        return re.sub(r" (?=[.,?])", "", " ".join(words))
 
 
 class FactsDataset(Dataset[dict[str, Tensor]]):

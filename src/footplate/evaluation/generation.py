@@ -98,14 +98,14 @@ def _read_generation_config(given: Any) -> Any:
         ) from error
 
 
-def check_is_looked_at(prediction_loss_only: bool, has_metrics: bool, evaluates: bool) -> None:
+def check_is_looked_at(prediction_loss_only: bool, is_looked_at: bool, evaluates: bool) -> None:
     """What is generated is not thrown away."""
     if prediction_loss_only:
         raise ValueError(
             "predict_with_generate=True and prediction_loss_only=True contradict each other: what is "
             "generated would be thrown away. Set one of them to False."
         )
-    if evaluates and not has_metrics:
+    if evaluates and not is_looked_at:
         logger.warning(
             "predict_with_generate=True generates nothing in evaluate(): without compute_metrics nobody "
             "would look at it. Pass compute_metrics to Seq2SeqTrainer; predict() generates in any case."

@@ -1,1 +1,48 @@
-"""Trackers: a run told to services, each behind a guard."""
+"""Trackers: a run told to services, each behind a guard; callbacks are imported when they are named."""
+
+from footplate.integrations.registry import find_named as __getattr__  # noqa: F401  # `from footplate.integrations import WandbCallback`
+from footplate.integrations.registry import (
+    get_available_reporting_integrations,
+    get_reporting_integration_callbacks,
+    is_azureml_available,
+    is_clearml_available,
+    is_codecarbon_available,
+    is_comet_available,
+    is_dagshub_available,
+    is_dvclive_available,
+    is_flyte_deck_standard_available,
+    is_flytekit_available,
+    is_kubeflow_available,
+    is_mlflow_available,
+    is_neptune_available,
+    is_optuna_available,
+    is_ray_available,
+    is_ray_tune_available,
+    is_swanlab_available,
+    is_tensorboard_available,
+    is_trackio_available,
+    is_wandb_available,
+)
+
+__all__ = [
+    "get_available_reporting_integrations",
+    "get_reporting_integration_callbacks",
+    "is_azureml_available",
+    "is_clearml_available",
+    "is_codecarbon_available",
+    "is_comet_available",
+    "is_dagshub_available",
+    "is_dvclive_available",
+    "is_flyte_deck_standard_available",
+    "is_flytekit_available",
+    "is_kubeflow_available",
+    "is_mlflow_available",
+    "is_neptune_available",
+    "is_optuna_available",
+    "is_ray_available",
+    "is_ray_tune_available",
+    "is_swanlab_available",
+    "is_tensorboard_available",
+    "is_trackio_available",
+    "is_wandb_available",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
 from footplate.integrations.guard import SetupError
@@ -42,8 +43,10 @@ class AzureMLCallback(MLflowCallback):
         if self.azureml_run is None:
             super().write(values, step)
             return
+        # the stand-in of azureml-core outside a job knows no steps
+        place = {"step": step} if "step" in signature(self.azureml_run.log).parameters else {}
         for key, value in numbers(values).items():
-            self.azureml_run.log(key, value, description=key, step=step)
+            self.azureml_run.log(key, value, description=key, **place)
 
     def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
         """A table."""

@@ -183,7 +183,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         run.service_id = entry.service_id if entry is not None else self.service_id
         if entry is not None:
             # sent before a kill, and made again by an exact resume: once is enough
-            run.num_sent = entry.num_sent if run.num_logs else 0
+            run.num_sent = entry.num_sent if run.num_logs or run.first_step else 0
         elif self.service_id is not None:  # the folder was moved without its ledger
             run.num_sent = run.num_logs
 
@@ -216,7 +216,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
 
     def _close_run(self) -> None:
         if self._current is not None:
-            self.guard.submit(self.close)
+            self.guard.submit(self._close_service)
         self._current = None
 
     # ---- on the guard's thread ----
@@ -243,17 +243,23 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self._is_ended = True
         self._note()
 
+    def _close_service(self) -> None:
+        """Close, and write down that all has arrived."""
+        self.close()
+        self._note(is_closed=True)
+
     def _count_anew(self) -> None:
         assert self.run is not None
         self.run.num_sent = 0
         self._note()
 
-    def _note(self) -> None:
-        assert self.run is not None
+    def _note(self, is_closed: bool = False) -> None:
+        if self.run is None:
+            return
         # a full disk must not make the guard send the same log again
         with contextlib.suppress(OSError):
             ledger = Ledger(self.run.output_dir, self.name)
-            ledger.note(self.run.run_id, self.service_id, self.run.num_sent, self._is_ended)
+            ledger.note(self.run.run_id, self.service_id, self.run.num_sent, self._is_ended, is_closed)
 
 
 def final_metrics(history: list[dict[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class ClearMLCallback(KnowingTracker):
     """Sends a run to ClearML.
 
     `CLEARML_PROJECT`, `CLEARML_TASK`, `CLEARML_OFFLINE_MODE` and the client's other variables hold;
-    `CLEARML_LOG_MODEL=true` keeps every sealed checkpoint as an output model. A task of your own, from
+    `CLEARML_LOG_MODEL=true` keeps every sealed checkpoint as an artifact. A task of your own, from
     `Task.init()` before training, is used and left open.
     """
 
@@ -49,7 +49,7 @@ class ClearMLCallback(KnowingTracker):
         """Begin or continue the task; what its folder holds is not written again."""
         client = _import_client()
         running = client.Task.current_task()
-        self._is_own = running is None
+        self._is_own = running is None or running is self._task  # it is, where this is a second attempt
         self._task = running or _begin(client, run)
         is_local = self._is_own and client.Task.is_offline() and run.service_id
         self.learn(run, _read_points(Path(self._task.get_offline_mode_folder())) if is_local else None)
@@ -76,10 +76,10 @@ class ClearMLCallback(KnowingTracker):
         logger.report_table(source, "samples", iteration=step, table_plot=[columns, *data])
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """An output model, if that is asked for and rotation has left it."""
+        """An artifact, if that is asked for and rotation has left it; offline tasks keep no models."""
         if self._log_model and os.path.isdir(folder):
-            model = _import_client().OutputModel(task=self._task, name=Path(folder).name)
-            model.update_weights_package(weights_path=folder, iteration=step, auto_delete_file=False)
+            # waits: the folder may be rotated away next
+            self._task.upload_artifact(f"checkpoint-{step}", artifact_object=folder, wait_on_upload=True)
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
         """The totals as single values."""
@@ -109,17 +109,15 @@ def _begin(client: Any, run: Run) -> Any:
             "CLEARML_API_SECRET_KEY; CLEARML_OFFLINE_MODE=1 keeps the run on disk, for "
             "`Task.import_offline_session` later."
         )
-    task = client.Task.init(
+    return client.Task.init(
         project_name=os.getenv("CLEARML_PROJECT") or run.project,
         task_name=os.getenv("CLEARML_TASK") or (f"{run.name}-{run.trial}" if run.trial else run.name),
-        continue_last_task=run.service_id or False,
-        reuse_last_task_id=False,
+        reuse_last_task_id=run.service_id or False,
+        continue_last_task=0 if run.service_id else False,  # a number: what it adds to our steps
         auto_connect_frameworks={"tensorboard": False, "pytorch": False},
         auto_connect_arg_parser=False,
         output_uri=None if client.Task.is_offline() else True,
     )
-    task.set_initial_iteration(0)  # a continued task would add its last step to ours
-    return task
 
 
 def _has_credentials() -> bool:

@@ -50,7 +50,7 @@ class CometCallback(KnowingTracker):
         """Begin or continue the experiment; an archive that a kill has prevented is written anew."""
         client = _import_client()
         running = client.get_running_experiment()
-        self._is_own = running is None
+        self._is_own = running is None or running is self._service  # it is, where this is a second attempt
         self._service = running or client.start(**_start_options(client, run))
         folder = getattr(self._service, "offline_directory", None)
         if folder is not None and self._is_own:
@@ -109,8 +109,8 @@ def _start_options(client: Any, run: Run) -> dict[str, Any]:
     is_offline = settings["comet.start.online"] is False
     if not is_offline and not settings["comet.api_key"]:
         raise SetupError(
-            "Comet has no API key. Run `comet login` or set COMET_API_KEY; COMET_START_ONLINE=0 keeps the run "
-            "on disk, for `comet upload` later."
+            "Comet has no API key. Run `comet login` or set COMET_API_KEY; COMET_START_ONLINE=0 keeps the "
+            "run on disk, for `comet upload` later."
         )
     # Comet wants at least 32 letters; made from the run's name they are the same after a kill
     key = hashlib.sha256(run.run_id.encode()).hexdigest()[:32]

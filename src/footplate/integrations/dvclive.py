@@ -125,7 +125,8 @@ def _cut_tables(folder: Path, last_step: int) -> list[tuple[str, int]]:
     points = []
     tables = Path(folder, "plots", "metrics")
     for path in tables.rglob("*.tsv"):
-        head, *rows = path.read_text(encoding="utf-8").splitlines() or ["step"]
+        # what follows the last line's end was cut short by a kill
+        head, *rows = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() or ["step"]
         column = head.split("\t").index("step")
         kept = [row for row in rows if _step_of(row, column) <= last_step]
         new = path.with_suffix(".new")
@@ -137,7 +138,7 @@ def _cut_tables(folder: Path, last_step: int) -> list[tuple[str, int]]:
 
 
 def _step_of(row: str, column: int) -> float:
-    """The step of a row; a row that a kill cut short has none."""
+    """The step of a row; past all others where it has none."""
     cells = row.split("\t")
     return int(cells[column]) if len(cells) > column and cells[column].isdigit() else float("inf")
 

@@ -51,7 +51,8 @@ class Guard:
         self._thread: threading.Thread | None = None
         self._process = 0  # that of the thread
         self._begun = self._call_begun = 0.0
-        self._is_busy = self._has_warned = False
+        self._is_busy = self._is_failing = self._has_warned = False
+        self._hurry = threading.Event()  # Python is about to end: no more waiting between attempts
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Guard, (self.name, self.delays, self.size)
@@ -82,10 +83,12 @@ class Guard:
 
         Args:
             timeout: Seconds to wait. Without it, a time that is small beside what the guard has lived, and
-                none at all for a call that seems to hang.
+                none at all for a call that has failed before or seems to hang.
         """
         if timeout is not None:
             return self._wait(timeout, patience=timeout)
+        if self._is_failing:
+            return False
         lived = time.monotonic() - self._begun if self._begun else 0.0
         return self._wait(max(LEAST_WAIT, WAIT_SHARE * lived), TRAIN_PATIENCE)
 
@@ -96,8 +99,14 @@ class Guard:
             if not self._thread.is_alive():
                 self._thread, self.is_off, self.error, self._has_warned = None, False, None, False
 
+    def begin_to_leave(self) -> None:
+        """Python ends: do what belongs to that, without long pauses."""
+        if self.at_exit is not None:
+            self.at_exit()
+        self._hurry.set()
+
     def leave(self, deadline: float) -> None:
-        """Python ends: wait as long as the service makes progress, then go without it."""
+        """Wait as long as the service makes progress, then go without it."""
         if not self._wait(deadline - time.monotonic(), EXIT_PATIENCE) and not self.is_off:
             self.is_off = True
             message = f"{self.name} did not take all of the run in time. To send it the rest: {self.remedy}"
@@ -116,14 +125,14 @@ class Guard:
         """On the guard's thread: make the calls, one after the other."""
         while True:
             with self._changed:
-                self._is_busy = False
+                self._is_busy = self._is_failing = False
                 self._changed.notify_all()
                 while not self._calls and not self.is_off:
                     self._changed.wait()
                 if self.is_off:
                     return
                 call, args = self._calls.popleft()
-                self._is_busy, self._call_begun = True, time.monotonic()
+                self._is_busy, self._is_failing, self._call_begun = True, False, time.monotonic()
             self._attempt(call, args)
             call, args = None, ()  # type: ignore[assignment]  # an idle guard holds no model
 
@@ -137,8 +146,9 @@ class Guard:
                 if delay is None or isinstance(error, (ImportError, SetupError)):
                     self._switch_off(f"{_name_of(call)} failed: {_first_line(error)}", error)
                     return
+                self._is_failing = True
                 self._warn_once(call, error, delay)
-            time.sleep(delay)
+            self._hurry.wait(delay)
             if self.is_off:
                 return
 
@@ -203,8 +213,7 @@ def _leave_all() -> None:
     deadline = time.monotonic() + EXIT_WAIT
     with contextlib.suppress(KeyboardInterrupt):  # whoever presses Ctrl-C now does not want to wait
         for guard in guards:
-            if guard.at_exit is not None:
-                guard.at_exit()
+            guard.begin_to_leave()
         for guard in guards:
             guard.leave(deadline)
 

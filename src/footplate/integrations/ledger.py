@@ -13,12 +13,13 @@ _BLOCK = 512  # an entry fills whole blocks, so that the next one covers it to t
 
 @dataclass
 class Entry:
-    """How far a run has come with one tracker: its id there, how many of its logs were sent, and its end."""
+    """How far a run has come with one tracker: its id there, its logs that were sent, its end, its close."""
 
     run_id: str
     service_id: str | None
     num_sent: int
     is_ended: bool = False
+    is_closed: bool = False  # until then, a client may have taken what it has not passed on
 
 
 class Ledger:
@@ -40,9 +41,17 @@ class Ledger:
             return None
         return entry if entry.run_id == run_id else None
 
-    def note(self, run_id: str, service_id: str | None, num_sent: int, is_ended: bool = False) -> None:
+    def note(
+        self,
+        run_id: str,
+        service_id: str | None,
+        num_sent: int,
+        is_ended: bool = False,
+        is_closed: bool = False,
+    ) -> None:
         """Write down how far the tracker has come; costs some ten microseconds."""
-        data = json.dumps(asdict(Entry(run_id, service_id, num_sent, is_ended))).encode()
+        entry = Entry(run_id, service_id, num_sent, is_ended, is_closed)
+        data = json.dumps(asdict(entry)).encode()
         data = data.ljust(-(-len(data) // _BLOCK) * _BLOCK)
         try:
             descriptor = os.open(self.path, os.O_WRONLY)

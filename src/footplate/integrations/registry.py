@@ -76,9 +76,20 @@ def find_callback(name: str) -> type[Any]:
             f"report_to={name!r} needs {packages}, which is not installed: pip install footplate[{name}]. "
             "Or take it out of report_to."
         )
-    found: type[Any] = getattr(
-        importlib.import_module(f"footplate.integrations.{tracker.module}"), tracker.callback
-    )
+    return _import_callback(tracker)
+
+
+def find_named(name: str) -> type[Any]:
+    """The callback class of this name, whether or not its package is installed."""
+    for tracker in TRACKERS.values():
+        if tracker.callback == name:
+            return _import_callback(tracker)
+    raise AttributeError(f"footplate.integrations has no {name!r}.")
+
+
+def _import_callback(tracker: Tracker) -> type[Any]:
+    module = importlib.import_module(f"footplate.integrations.{tracker.module}")
+    found: type[Any] = getattr(module, tracker.callback)
     return found
 
 

@@ -39,19 +39,23 @@ def replay_run(folder: str | os.PathLike[str], tracker: TrackerCallback) -> Repl
     numbers = _number_logs(events)
     num_logs = run.num_logs = max(numbers.values(), default=0)
     _check_is_free(run, tracker.name, events)
-    tracker.resume(run)
-    run.num_logs = run.num_sent  # for the tracker, the run goes on from here
-    start, run.first_step = _find_start(events, numbers, run.num_sent)
-
-    num_unsent = sum(number > run.num_sent for number in numbers.values())
     entry = Ledger(run.output_dir, tracker.name).find(run.run_id)
-    if entry is not None and not num_unsent and (entry.is_ended or not _has_end(events)):
+    num_noted = entry.num_sent if entry is not None else 0
+    num_unsent = sum(number > num_noted for number in numbers.values())
+    is_complete = entry is not None and entry.is_closed and (entry.is_ended or not _has_end(events))
+    if entry is not None and is_complete and not num_unsent:
         return Replay(0, num_logs, entry.service_id)
 
+    tracker.resume(run)
+    run.num_logs = num_noted  # for the tracker, the run goes on from here
+    start, run.first_step = _find_start(events, numbers, num_noted)
     tracker._open_run(run)
-    for index, event in enumerate(events[start:], start):
-        _send(tracker, event, numbers.get(index, 0), run.output_dir)
-    tracker.close()
+    for index, event in enumerate(events):
+        if index in numbers:  # offered from the first one on: the tracker knows which ones it has
+            tracker._write_log(add_headings(event["logs"], event["prefixes"]), event["step"], numbers[index])
+        elif index >= start or event["kind"] == "end":
+            _send(tracker, event, run.output_dir)
+    tracker._close_service()
     return Replay(num_unsent, num_logs, tracker.service_id)
 
 
@@ -120,12 +124,10 @@ def _is_alive(machine: Mapping[str, Any]) -> bool:
     return True
 
 
-def _send(tracker: TrackerCallback, event: Event, number: int, output_dir: str) -> None:
-    """One event, as the run itself would have told it."""
+def _send(tracker: TrackerCallback, event: Event, output_dir: str) -> None:
+    """One event that is no log, as the run itself would have told it."""
     kind, step = event["kind"], event.get("step", 0)
-    if kind == "log":
-        tracker._write_log(add_headings(event["logs"], event["prefixes"]), step, number)
-    elif kind == "predict":
+    if kind == "predict":
         tracker.write(add_headings(event["logs"], event["prefixes"]), step)
     elif kind == "samples":
         tracker.write_samples(event["rows"], event["source"], step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -16,6 +17,10 @@ from footplate.integrations.run import Run
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 60.0  # how long the main thread waits for SwanLab where somebody asks for it there
+NO_KEY = (
+    "SwanLab has no API key. Run `swanlab login` or set SWANLAB_API_KEY; SWANLAB_MODE=offline keeps the run "
+    "on disk, for `swanlab sync` later."
+)
 MODES = {"cloud": "online", "cloud-only": "online"}  # as earlier versions named them
 
 
@@ -47,14 +52,11 @@ class SwanLabCallback(KnowingTracker):
         if self._log_model is not None:
             logger.warning("SWANLAB_LOG_MODEL=%r has no effect: SwanLab keeps no models.", self._log_model)
         client = _import_client()
-        self._is_own = not client.has_run()
-        if self._is_own:
-            self._service = _begin(client, run)
-            is_local = run.service_id and _find_mode() in ("offline", "local")
-            self.learn(run, _read_points(self._service) if is_local else None)
-        else:
-            self._service = client.get_run()
-            self.learn(run, None)
+        running = client.get_run() if client.has_run() else None
+        self._is_own = running is None or running is self._service  # it is, where this is a second attempt
+        self._service = running or _begin(client, run)
+        is_local = self._is_own and run.service_id and _find_mode() in ("offline", "local")
+        self.learn(run, _read_points(client, self._service.id) if is_local else None)
         sizes = {"model_num_parameters": run.model.get("num_parameters")}
         self._service.config.update({**run.config, **sizes})
         return str(self._service.id)
@@ -82,9 +84,24 @@ class SwanLabCallback(KnowingTracker):
 
 def _import_client() -> Any:
     try:
-        return importlib.import_module("swanlab")
+        with _plain_project_hidden():
+            return importlib.import_module("swanlab")
     except ImportError as error:
         raise ImportError("report_to='swanlab' needs swanlab: pip install footplate[swanlab].") from error
+
+
+@contextlib.contextmanager
+def _plain_project_hidden() -> Iterator[str | None]:
+    """The project that `SWANLAB_PROJECT` names, out of sight of clients that take the variable for JSON."""
+    project = os.environ.get("SWANLAB_PROJECT")
+    if project is None or project.startswith("{"):
+        yield None
+        return
+    del os.environ["SWANLAB_PROJECT"]
+    try:
+        yield project
+    finally:
+        os.environ["SWANLAB_PROJECT"] = project
 
 
 def _find_mode() -> str:
@@ -96,33 +113,28 @@ def _begin(client: Any, run: Run) -> Any:
     """Begin the run, or go on with it, and never ask for a key."""
     name = f"{run.name}-{run.trial}" if run.trial else run.name
     mode = _find_mode()
-    try:
-        return client.init(
-            project=os.getenv("SWANLAB_PROJECT") or os.getenv("SWANLAB_PROJ_NAME") or run.project,
-            name=name,
-            mode=mode,
-            id=os.getenv("SWANLAB_RUN_ID") or run.service_id or run.run_id,
-            resume=os.getenv("SWANLAB_RESUME") or "allow",
-            settings=client.Settings(interactive=False),
-        )
-    except RuntimeError as error:
-        if mode == "online" and not os.getenv("SWANLAB_API_KEY"):
-            raise SetupError(
-                "SwanLab has no API key. Run `swanlab login` or set SWANLAB_API_KEY; SWANLAB_MODE=offline keeps "
-                "the run on disk, for `swanlab sync` later."
-            ) from error
-        raise
+    with _plain_project_hidden() as project:
+        try:
+            return client.init(
+                project=project or os.getenv("SWANLAB_PROJ_NAME") or run.project,
+                name=name,
+                mode=mode,
+                id=os.getenv("SWANLAB_RUN_ID") or run.service_id or run.run_id,
+                resume=os.getenv("SWANLAB_RESUME") or "allow",
+                settings=client.Settings(interactive=False),
+            )
+        except RuntimeError as error:
+            if mode == "online" and not os.getenv("SWANLAB_API_KEY"):
+                raise SetupError(NO_KEY) from error
+            raise
 
 
-def _read_points(service: Any) -> list[tuple[str, int]] | None:
-    """Curve and step of every point in the files of this run's earlier legs; None where there are none."""
-    current = Path(service.run_dir)
-    legs = [path for path in current.parent.glob(f"run-*-{service.id}") if path != current]
-    return (
-        [point for leg in legs for path in leg.glob("*.swanlab") for point in _read_file(path)]
-        if legs
-        else None
-    )
+def _read_points(client: Any, run_id: str) -> list[tuple[str, int]] | None:
+    """Curve and step of every point in the files of a run; None where it has no earlier leg than this one."""
+    with _plain_project_hidden():
+        legs = list(Path(client.Settings().log_dir).glob(f"run-*-{run_id}"))
+    paths = [path for leg in legs for path in leg.glob("*.swanlab")]
+    return [point for path in paths for point in _read_file(path)] if len(legs) > 1 else None
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, int]]:

@@ -98,10 +98,11 @@ class TensorBoardCallback(TrackerCallback):
 def _choose_folder(run: Run) -> str:
     """Where a new run is kept, within its own folder unless somebody says otherwise."""
     given = run.logging_dir or os.getenv("TENSORBOARD_LOGGING_DIR")
+    trial = [run.trial] if run.trial else []
     if given:
-        return os.path.abspath(os.path.expanduser(given))
+        return os.path.join(os.path.abspath(os.path.expanduser(given)), *trial)
     now = f"{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}"
-    return os.path.join("runs", now, *([run.trial] if run.trial else []))
+    return os.path.join("runs", now, *trial)
 
 
 def _find_module(part: str, like: Any = None) -> Any:

@@ -6,6 +6,7 @@ import importlib
 import json
 import sqlite3
 import sys
+import weakref
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 60.0  # how long the main thread waits for Trackio where somebody asks for it there
 
+_BEGUN_HERE: weakref.WeakSet[Any] = weakref.WeakSet()  # all other runs are the user's own
+
 
 class TrackioCallback(KnowingTracker):
     """Sends a run to Trackio.
 
-    `args.project`, `trackio_space_id`, `trackio_bucket_id` and `hub_private_repo` say where to; `TRACKIO_DIR`,
-    `TRACKIO_SPACE_ID`, `TRACKIO_SERVER_URL` and the client's other variables hold. A run of your own, from
-    `trackio.init()` before training, is used and left open.
+    `args.project`, `trackio_space_id`, `trackio_bucket_id` and `hub_private_repo` say where to;
+    `TRACKIO_DIR`, `TRACKIO_SPACE_ID`, `TRACKIO_SERVER_URL` and the client's other variables hold. A run of
+    your own, from `trackio.init()` before training, is used and left open.
     """
 
     name = "trackio"
@@ -51,7 +54,7 @@ class TrackioCallback(KnowingTracker):
         """Open the run; one of the user's own is known on this thread only."""
         if "trackio" in sys.modules:
             current = _import_client().context_vars.current_run.get()
-            self._given = None if current is self._service else current
+            self._given = None if current in _BEGUN_HERE else current
         super().on_train_begin(args, state, control, **kwargs)
 
     def open(self, run: Run) -> str | None:
@@ -72,6 +75,7 @@ class TrackioCallback(KnowingTracker):
             resume="allow" if run.service_id else "never",
             embed=False,
         )
+        _BEGUN_HERE.add(self._service)
         self.learn(run, _rewind(self._service, run.first_step) if run.service_id else ())
         return str(self._service.name)
 

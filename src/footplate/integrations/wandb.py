@@ -142,10 +142,9 @@ class WandbCallback(KnowingTracker):
 
 def _import_client() -> Any:
     try:
-        import wandb
+        return importlib.import_module("wandb")
     except ImportError as error:
         raise ImportError("report_to='wandb' needs wandb: pip install footplate[wandb].") from error
-    return wandb
 
 
 def _find_log_model() -> str:

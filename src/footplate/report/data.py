@@ -115,7 +115,7 @@ class RunData:
         step, time = event.get("step", 0), _number(event.get("time"))
         self._note_moment(step, time, _number(event.get("epoch", logs.get("epoch"))))
         self._add_points(step, logs, event.get("prefixes"))
-        seconds = {str(k): v for k, v in _mapping(event.get("seconds")).items() if _number(v) is not None}
+        seconds = {k: v for k, v in _mapping(event.get("seconds")).items() if _number(v) is not None}
         if seconds:
             self.parts.add(step, seconds)
             self._seconds_apart += seconds.get("evaluation", 0.0) + seconds.get("saving", 0.0)
@@ -277,7 +277,7 @@ def _shorten(text: str) -> str:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}  # the journal is JSON
 
 
 def _number(value: Any) -> float | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 Item = TypeVar("Item")
 CAPACITY = 8000  # points of a curve before it is thinned to half of that
@@ -15,13 +16,14 @@ CAPACITY = 8000  # points of a curve before it is thinned to half of that
 class Series:
     """One value over the steps of a run; lowest and highest points survive every thinning.
 
-    Each point also knows the mean of all points it stands for, so that smoothing is not drawn to the peaks.
+    A point that thinning left knows the mean of all points it stands for, so that smoothing is not drawn to
+    the peaks.
     """
 
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.values: list[float] = []
-        self.means: list[float] = []
+        self.means: list[float] = []  # of the points that thinning left, which come first
         self.counts: list[float] = []
         self.steps_not_finite: list[int] = []
 
@@ -30,63 +32,63 @@ class Series:
         if not math.isfinite(value):
             self.steps_not_finite.append(step)
             return
-        value = float(f"{value:.6g}")
         if self.steps and self.steps[-1] >= step:
             self.cut(step - 1)
         self.steps.append(step)
         self.values.append(value)
-        self.means.append(value)
-        self.counts.append(1.0)
         if len(self.steps) > CAPACITY:
             self.thin(CAPACITY // 2)
 
     def cut(self, step: int) -> None:
         """Drop what lies past `step`."""
         end = bisect_right(self.steps, step)
-        for column in (self.steps, self.values, self.means, self.counts):
+        columns: tuple[list[Any], ...] = (self.steps, self.values, self.means, self.counts)
+        for column in columns:
             del column[end:]
         self.steps_not_finite = [s for s in self.steps_not_finite if s <= step]
 
     def thin(self, num_points: int) -> None:
         """Keep the lowest and the highest point of each of `num_points / 2` stretches of equal length."""
-        if len(self.steps) <= num_points:
+        size = len(self.steps)
+        if size <= num_points:
             return
-        first, end = self.steps[0], len(self.steps) - 1
-        width = (self.steps[-1] - first + 1) / max(num_points // 2, 1)
-        thinned = Series()
-        for _, stretch in groupby(range(end + 1), key=lambda i: int((self.steps[i] - first) / width)):
-            members = list(stretch)
-            count = sum(self.counts[i] for i in members)
-            mean = float(f"{sum(self.means[i] * self.counts[i] for i in members) / count:.6g}")
-            lowest = min(members, key=self.values.__getitem__)
-            highest = max(members, key=self.values.__getitem__)
-            kept = sorted({lowest, highest, *({0, end} & {members[0], members[-1]})})
-            for i in kept:
-                thinned.steps.append(self.steps[i])
-                thinned.values.append(self.values[i])
-                thinned.means.append(mean)
-                thinned.counts.append(count / len(kept))
-        self.steps, self.values = thinned.steps, thinned.values
-        self.means, self.counts = thinned.means, thinned.counts
+        steps, values = np.asarray(self.steps, dtype=np.int64), np.asarray(self.values, dtype=np.float64)
+        means, counts = values.copy(), np.ones(size)
+        means[: len(self.means)], counts[: len(self.counts)] = self.means, self.counts
+
+        length = steps[-1] - steps[0] + 1
+        stretch = (steps - steps[0]) * max(num_points // 2, 1) // length  # of each point
+        starts = np.flatnonzero(np.diff(stretch, prepend=-1))
+        ends = np.append(starts[1:], size)
+        by_value = np.lexsort((values, stretch))
+        kept = np.unique(np.concatenate([by_value[starts], by_value[ends - 1], [0, size - 1]]))
+        stood_for = np.searchsorted(starts, kept, side="right") - 1
+        totals = np.add.reduceat(counts, starts)
+
+        self.steps, self.values = steps[kept].tolist(), values[kept].tolist()
+        self.means = (np.add.reduceat(means * counts, starts) / totals)[stood_for].tolist()
+        self.counts = (totals / np.bincount(stood_for, minlength=len(starts)))[stood_for].tolist()
 
     def find_extreme(self, is_highest: bool) -> tuple[int, float] | None:
         """The step and the value of the highest or the lowest point."""
         if not self.values:
             return None
         value = max(self.values) if is_highest else min(self.values)
-        return self.steps[self.values.index(value)], value
+        return self.steps[self.values.index(value)], _short(value)
 
     def to_plain(self, num_points: int) -> dict[str, Any]:
         """The curve for the page, in at most about `num_points` points; this one stays as it is."""
-        shown = self
-        if len(self.steps) > num_points:
-            shown = Series()
-            shown.steps, shown.values = self.steps, self.values
-            shown.means, shown.counts = self.means, self.counts
-            shown.thin(num_points)
-        plain: dict[str, Any] = {"steps": shown.steps, "values": shown.values}
-        if any(count != 1.0 for count in shown.counts):
-            plain["means"] = shown.means
+        shown = Series()
+        shown.steps, shown.values, shown.means, shown.counts = (
+            self.steps,
+            self.values,
+            self.means,
+            self.counts,
+        )
+        shown.thin(num_points)
+        plain: dict[str, Any] = {"steps": shown.steps, "values": [_short(value) for value in shown.values]}
+        if shown.means:
+            plain["means"] = [_short(mean) for mean in shown.means] + plain["values"][len(shown.means) :]
         if self.steps_not_finite:
             plain["not_finite"] = self.steps_not_finite[:200]
             plain["num_not_finite"] = len(self.steps_not_finite)
@@ -149,7 +151,9 @@ class TimeParts:
         """Count the seconds of one log."""
         is_open = 0 < self._logs_in_last < self._logs_each
         if self.stretches and (is_open or self.stretches[-1][0] == step):
-            self.stretches[-1] = (step, _sum_parts(self.stretches[-1][1], seconds))
+            _, sums = self.stretches[-1]
+            _add_to(sums, seconds)
+            self.stretches[-1] = (step, sums)
             self._logs_in_last += 1
         else:
             self.stretches.append((step, dict(seconds)))
@@ -159,7 +163,10 @@ class TimeParts:
 
     def _merge_pairs(self) -> None:
         pairs = [self.stretches[i : i + 2] for i in range(0, len(self.stretches), 2)]
-        self.stretches = [(pair[-1][0], _sum_parts(*(parts for _, parts in pair))) for pair in pairs]
+        for pair in pairs:
+            for _, parts in pair[1:]:
+                _add_to(pair[0][1], parts)
+        self.stretches = [(pair[-1][0], pair[0][1]) for pair in pairs]
         self._logs_each *= 2
         self._logs_in_last = self._logs_each
 
@@ -173,10 +180,15 @@ class TimeParts:
         names = list(dict.fromkeys(name for _, parts in self.stretches for name in parts))
         return {
             "steps": [step for step, _ in self.stretches],
-            "parts": {n: [float(f"{parts.get(n, 0.0):.4g}") for _, parts in self.stretches] for n in names},
+            "parts": {n: [_short(parts.get(n, 0.0)) for _, parts in self.stretches] for n in names},
         }
 
 
-def _sum_parts(*seconds: dict[str, float]) -> dict[str, float]:
-    names = dict.fromkeys(name for parts in seconds for name in parts)
-    return {name: sum(parts.get(name, 0.0) for parts in seconds) for name in names}
+def _add_to(sums: dict[str, float], seconds: dict[str, float]) -> None:
+    for name, value in seconds.items():
+        sums[name] = sums.get(name, 0.0) + value
+
+
+def _short(value: float) -> float:
+    """Six significant digits, which is more than a screen can show."""
+    return float(f"{value:.6g}")

@@ -118,8 +118,8 @@ def check_train_metrics(
     """Metrics of training batches have a function to compute them."""
     if args.train_metrics and is_streaming:
         raise ValueError(
-            f"train_metrics={args.train_metrics} needs `compute_metrics` to be a function, and it is an object "
-            "with update and compute, which belongs to the evaluations. Set train_metrics to 0."
+            f"train_metrics={args.train_metrics} needs `compute_metrics` to be a function, and it is an "
+            "object with update and compute, which belongs to the evaluations. Set train_metrics to 0."
         )
     if args.train_metrics and compute_metrics is None:
         raise ValueError(

@@ -9,6 +9,7 @@ const TITLES = {
 const SPEED = ["updates_per_second", "tokens_per_second", "samples_per_second", "steps_per_second", "runtime"];
 const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
+const NOT_NOISY = ["learning_rate", "num_input_tokens_seen"];
 const MIN_POINTS_TO_SMOOTH = 12;
 
 const view = { x: "step", smoothing: 0, logs: new Set(), hidden: new Set(), zoom: null, samples: {}, open: new Set() };
@@ -55,10 +56,11 @@ function describeX(x) {
   return view.x === "epoch" ? `epoch ${formatNumber(x, 4)}` : `step ${formatNumber(Math.round(x))}`;
 }
 
-/** The points of each visible line, raw and, where asked for, smoothed. */
+/** The points of a line and, where asked for, smoothed ones: of training alone, for an evaluation is a mean already. */
 function pointsOf(line) {
-  const { steps, values, means } = line.curve;
-  const isSmooth = view.smoothing > 0 && values.length >= MIN_POINTS_TO_SMOOTH;
+  const { split, metric, steps, values, means } = line.curve;
+  const isNoisy = split === "train" && !NOT_NOISY.includes(metric) && values.length >= MIN_POINTS_TO_SMOOTH;
+  const isSmooth = view.smoothing > 0 && isNoisy;
   return { xs: positions(line.run, steps), values, smoothed: isSmooth ? smooth(means || values, view.smoothing) : null };
 }
 
@@ -86,7 +88,7 @@ function legendItem(line) {
   return make("button", {
     type: "button", class: "line", "aria-pressed": String(!view.hidden.has(line.key)), title: "Show or hide",
     onclick: () => { toggle(view.hidden, line.key); redrawCharts(); },
-  }, make("i", { style: { "border-color": color(line.color), "border-style": line.dash.length ? "dashed" : "solid" } }),
+  }, make("i", { style: { "border-color": color(line.color), "border-top-style": !line.dash.length ? "solid" : line.dash[0] < 4 ? "dotted" : "dashed" } }),
   make("span", { class: "name" }, line.label), line.valueNode);
 }
 
@@ -192,9 +194,14 @@ function showValues(u, lines, tip) {
   tip.hidden = !isOver || !u.over.matches(":hover");
   if (tip.hidden) return;
   tip.replaceChildren(make("div", { class: "at" }, describeX(x)), ...rows.map(({ line, at }) => tipRow(line, at, x)));
-  const isRight = u.cursor.left > u.over.clientWidth / 2;
-  tip.style.left = isRight ? "auto" : `${u.cursor.left + 12}px`;
-  tip.style.right = isRight ? `${u.over.clientWidth - u.cursor.left + 12}px` : "auto";
+  placeTip(u, tip);
+}
+
+/** Beside the cursor, on the side that has room. */
+function placeTip(u, tip) {
+  const isLeft = u.cursor.left + tip.offsetWidth + 24 > u.over.clientWidth;
+  tip.style.left = isLeft ? "auto" : `${u.cursor.left + 12}px`;
+  tip.style.right = isLeft ? `${u.over.clientWidth - u.cursor.left + 12}px` : "auto";
 }
 
 function tipRow(line, at, x) {

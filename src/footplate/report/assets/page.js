@@ -96,7 +96,10 @@ function grid(figures) {
 
 const BUILDERS = {
   headline, toolbar,
-  curves: (shown) => section("curves", "Curves", grid(figuresOf(shown, false))),
+  curves: (shown) => {
+    const figures = figuresOf(shown, false);
+    return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, "Nothing is logged yet."));
+  },
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
     return figures.some(Boolean) ? section("speed", "Speed", grid(figures)) : null;

@@ -144,9 +144,7 @@ function showShares(u, run, names, sums, tip) {
   tip.replaceChildren(make("div", { class: "at" }, describeX(u.data[0][at])), ...names.map((name) => make("div", { class: "row" },
     make("i", { style: { background: partColor(name) } }), make("span", { class: "name" }, name),
     make("b", null, `${formatNumber(run.parts.parts[name][at] / sums[at] * 100, 3)} %`))));
-  const isRight = u.cursor.left > u.over.clientWidth / 2;
-  tip.style.left = isRight ? "auto" : `${u.cursor.left + 12}px`;
-  tip.style.right = isRight ? `${u.over.clientWidth - u.cursor.left + 12}px` : "auto";
+  placeTip(u, tip);
 }
 
 // ---- tables ----
