@@ -1,4 +1,4 @@
-"""From scores to answers: the seconds that post-processing takes, beside a loop over one candidate at a time."""
+"""From scores to answers: the seconds that takes, beside a loop over one candidate at a time."""
 
 from __future__ import annotations
 

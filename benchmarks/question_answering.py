@@ -1,4 +1,4 @@
-"""A real encoder learns to answer real questions: by footplate, and by transformers as its example does it."""
+"""A real encoder learns to answer real questions: by footplate, and by transformers as in its example."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {
 
 
 def train(library: str, version: str, data: str, output_dir: str, steps: int, eval_steps: int) -> Example:
-    """One run; returns its evaluations as the log history and as TensorBoard's file have them, and its speed."""
+    """One run: its evaluations, as the log history and as TensorBoard's file have them, and its speed."""
     import torch
     from datasets import Dataset
     from footplate import build_qa_features

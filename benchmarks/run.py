@@ -227,15 +227,15 @@ def measure_questions(options: argparse.Namespace) -> dict[str, Any]:
         print("\nqa: left out, because --data names no folder with question_answering/ in it.")
         return {}
     raw: dict[str, Any] = {}
-    for version in ("v1", "v2"):
-        raw[version] = {}
+    for edition in ("v1", "v2"):
+        raw[edition] = {}
         for library in ("footplate", "transformers"):
-            show_progress(f"SQuAD {version}: {library}")
-            settings = {"library": library, "version": version, "data": str(folder)}
+            show_progress(f"SQuAD {edition}: {library}")
+            settings = {"library": library, "version": edition, "data": str(folder)}
             settings |= QUICK_QUESTIONS if options.quick else QUESTIONS
-            raw[version][library] = run_script("question_answering", settings, timeout_seconds=3600)
+            raw[edition][library] = run_script("question_answering", settings, timeout_seconds=3600)
         show_progress("")
-        print_questions(version, raw[version])
+        print_questions(edition, raw[edition])
     return raw
 
 

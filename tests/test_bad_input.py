@@ -424,10 +424,10 @@ def test_a_metric_that_evaluation_gives_is_accepted(tmp_path, name, given):
 
 
 class OtherNames(tiny.Regression):
-    """Its labels do not have the word in their name, so nobody can know that they are."""
+    """Neither its labels nor its loss have the word in their name, so nobody can know that they are."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        return super().forward(x, y)
+        return tuple(super().forward(x, y).values())
 
 
 @pytest.mark.parametrize("compute_metrics", [None, f1], ids=["no metrics", "metrics"])

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,9 @@ class Classifier(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.embed = nn.Embedding(1000, WIDTH) if kind == "ragged" else nn.Identity()
-        hidden = 128 if kind == "ragged" else 512
-        self.layers = nn.Sequential(nn.Linear(WIDTH, hidden), nn.ReLU(), nn.Linear(hidden, NUM_CLASSES[kind]))
+        widths = [WIDTH, *((128,) if kind == "ragged" else (512, 512)), NUM_CLASSES[kind]]
+        layers = [module for sizes in pairwise(widths) for module in (nn.Linear(*sizes), nn.ReLU())]
+        self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, x: Tensor, labels: Tensor) -> Row:
         logits = self.layers(self.embed(x))
@@ -113,7 +115,7 @@ def describe(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def measure(settings: Settings, evaluate: Callable[[Rows], dict[str, float]]) -> None:
-    """Evaluate some rows to warm up, then all of them on the clock; the figures are the last line of output."""
+    """Evaluate some rows to warm up, then all of them on the clock, and print the figures."""
     evaluate(Rows(settings.kind, WARM_UP_ROWS))
     rows = Rows(settings.kind, settings.rows)
     scale = Scale(samples=settings.memory_limit is not None)

@@ -309,13 +309,23 @@ class Evaluating(TrainerApi):
             return
         self._check_best_metric(ignore_keys)
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
-        with preserved_generators():
-            for name, dataset in sets.items():
-                if self._gives_nothing(columns.names_of(dataset)) and loaders.has_length(dataset):
-                    batch = next(iter(self.get_eval_dataloader(name or None)), None)
-                    keys = batches.keys_of(batch)  # labels may be the collator's work
-                    if self._gives_nothing(keys):
-                        logger.warning(checks.explain_no_labels(name, keys, self.label_names))
+        for name, dataset in sets.items():
+            if self._gives_nothing(columns.names_of(dataset)) and loaders.has_length(dataset):
+                with preserved_generators():
+                    keys = self._rehearse_loss(name)
+                if keys:
+                    logger.warning(checks.explain_no_labels(name, keys, self.label_names))
+
+    def _rehearse_loss(self, set_name: str) -> list[str]:
+        """The keys of a set's first batch if it gives no loss; labels may be the collator's work."""
+        for inputs in islice(self.get_eval_dataloader(set_name or None), 1):
+            keys = batches.keys_of(inputs)
+            if not self._gives_nothing(keys):
+                return []
+            loss = self.prediction_step(self._prepare_for_evaluation(), inputs, True)[0]
+            self._enter_train_mode(self.model_wrapped)
+            return keys if loss is None else []
+        return []
 
     def _gives_nothing(self, keys: list[str]) -> bool:
         """Whether a batch with these keys has no labels, so that it gives neither a loss nor metrics."""

@@ -270,7 +270,7 @@ class Trainer(Evaluating, Saving):
 
     def _reset_run(self) -> None:
         """Start values of what a run counts."""
-        self.is_in_train = False
+        self.is_in_train = self._has_run = False
         self.hp_name = self.hp_search_backend = None
         self.hub_model_id = None
         self.model_preparation_time: float | None = None
@@ -885,7 +885,9 @@ class Trainer(Evaluating, Saving):
         self._position = position or Position(
             plan.first_epoch, 0, plan.first_sample, is_begun=plan.first_sample > 0
         )
-        self._set_identity(RunIdentity())
+        if self._has_run:  # else an evaluation before it belongs to the same run
+            self._set_identity(RunIdentity())
+        self._has_run = True
         self.state = saved if saved is not None else self._new_state()
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs

@@ -158,6 +158,14 @@ def test_a_repeated_attempt_leaves_one_point(store: Any, run: Run) -> None:
     assert points(store, str(callback.service_id), "train/loss") == [(1, 1.0)]
 
 
+def test_a_repeated_opening_makes_one_run(store: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "once")
+    first, second = opened(run), MLflowCallback()
+    assert second.open(run) == first.service_id
+    experiment = store.get_experiment_by_name("once")
+    assert len(store.search_runs([experiment.experiment_id])) == 1
+
+
 def test_a_run_that_mlflow_no_longer_has_begins_anew_with_all_its_logs(
     store: Any, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -187,9 +187,11 @@ class MLflowCallback(KnowingTracker):
                     raise
             logger.warning("Run %s is no longer at %s: a new one begins.", run.service_id, self._uri)
         parent = {"mlflow.parentRunId": self._active_id} if is_nested and self._active_id else {}
-        return self._client.create_run(
+        created = self._client.create_run(
             _find_experiment(self._client, self._uri, run), tags=_find_tags(parent), run_name=run.name
         )
+        run.service_id = created.info.run_id  # a second attempt at opening finds it
+        return created
 
     def _log_params(self, service_id: str, run: Run, known: Mapping[str, str]) -> None:
         """Settings as parameters; those that MLflow does not take, in a file."""
