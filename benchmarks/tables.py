@@ -145,11 +145,13 @@ def print_questions(version: str, runs: Mapping[str, Result]) -> None:
     if errors:
         print(f"\nqa {version}: FAIL, {'; '.join(errors)}")
         return
-    header = ["step", *(f"{library}: {name}" for library in runs for name in ("eval_loss", "EM", "F1"))]
+    names = ("eval_loss", "EM", "F1", "F1 where there is an answer")
+    names = names[: len(next(iter(runs.values()))["evaluations"][0]) - 1]
+    header = ["step", *(f"{library}: {name}" for library in runs for name in names)]
     rows = []
     for evaluations in zip(*(result["evaluations"] for result in runs.values()), strict=True):
-        cells = [f"{loss:.4f} {exact:.2f} {f1:.2f}".split() for _, loss, exact, f1 in evaluations]
-        rows.append([str(evaluations[0][0]), *(cell for part in cells for cell in part)])
+        cells = [f"{value:.4g}" for _, *values in evaluations for value in values]
+        rows.append([str(evaluations[0][0]), *cells])
     train, evaluate, train_features, eval_features = next(iter(runs.values()))["sizes"][0]
     title = f"{train:,} questions ({train_features:,} features) to train on, {evaluate} ({eval_features})"
     print_table(f"Question answering, SQuAD {version}: {title} to evaluate", header, rows)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+import footplate
+import tiny
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -13,6 +18,20 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 
 def code_blocks(document: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.fixture
+def run_page(tmp_path, monkeypatch):
+    """Runs the examples of a page one after the other, as a reader would, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, **given: Any) -> dict[str, Any]:
+        names = {"__name__": "example", **given}
+        for number, block in enumerate(code_blocks(ROOT / "docs" / name)):
+            exec(compile(block, f"{name}, block {number}", "exec"), names)
+        return names
+
+    return run
 
 
 def test_the_complete_run_of_the_readme_learns_the_line(tmp_path, monkeypatch, capsys):
@@ -27,6 +46,69 @@ def test_the_complete_run_of_the_readme_learns_the_line(tmp_path, monkeypatch, c
 def test_the_two_import_lines_of_the_readme_import():
     for line in code_blocks(ROOT / "README.md")[1].splitlines():
         exec(line, {})
+
+
+def test_evaluation_gives_each_set_its_metrics(run_page, capsys):
+    names = run_page("evaluation.md")
+    assert names["metrics"]["eval_new_accuracy"] > 0.8
+    assert "new is hardest around row" in capsys.readouterr().out
+    assert names["streaming"].evaluate()["eval_accuracy"] > 0.8
+    assert isinstance(names["limited"].predict(names["make_points"](200)).predictions, np.memmap)
+
+
+def test_a_run_begins_and_then_goes_on_from_its_newest_checkpoint(run_page, tmp_path):
+    for num_steps in (2, 4):
+        settings = {"max_steps": num_steps, "save_strategy": "steps", "save_steps": 2, "logging_steps": 1}
+        trainer = tiny.build_trainer(tmp_path / "run", tiny.Regression(), tiny.regression_data(8), **settings)
+        run_page("checkpoints.md", TrainingArguments=footplate.TrainingArguments, trainer=trainer)
+    steps = [entry["step"] for entry in trainer.state.log_history if "loss" in entry]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_generation_learns_its_answers(run_page, capsys):
+    assert run_page("generation.md")["trainer"].state.best_metric == 1.0
+    assert "['red <end>', 'green <end>', 'blue <end>']" in capsys.readouterr().out
+
+
+def test_question_answering_learns_its_answers(run_page, capsys):
+    names = run_page("question_answering.md")
+    assert names["metrics"]["eval_exact_match"] > 90
+    assert "{'id': '0', 'prediction_text': 'ada'}" in capsys.readouterr().out
+
+
+def test_samples_are_shown(run_page, capsys):
+    run_page("samples.md")
+    printed = capsys.readouterr().out
+    assert "Samples (eval) at step 100" in printed
+    assert "Samples (train) at step 100" in printed
+
+
+def test_a_tracker_of_ones_own_is_told_of_the_run(run_page, tmp_path, capsys):
+    names = run_page("trackers.md")
+    assert names["args"].report_to == ["tensorboard"]
+    tiny.build_trainer(
+        tmp_path / "run",
+        tiny.Regression(),
+        tiny.regression_data(8),
+        options={"callbacks": [names["Printed"]()]},
+        max_steps=2,
+        logging_steps=1,
+    ).train()
+    printed = capsys.readouterr().out
+    assert "of 2 updates" in printed
+    assert "train/loss" in printed
+
+
+def test_the_report_is_made_in_python(run_page, tmp_path, capsys):
+    run_page("report.md")
+    assert "eval_loss" in capsys.readouterr().out
+    assert (tmp_path / "curves.html").stat().st_size > 50_000
+
+
+def test_every_page_with_examples_is_run():
+    pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
+    run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
+    assert pages == run
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

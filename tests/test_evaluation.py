@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -269,6 +269,83 @@ def test_metrics_know_which_set_they_are_about(tmp_path):
     assert [len(seen.columns["id"]) for seen in keep.seen] == [6, 9]
 
 
+def test_a_loop_that_is_called_by_itself_sees_no_rows_of_another_set(tmp_path):
+    keep = Keep()
+    trainer = regression_trainer(tmp_path, eval_dataset=named_rows(30), compute_metrics=keep)
+    trainer.evaluate()
+    trainer.evaluation_loop(trainer.get_eval_dataloader(named_rows(5)), "Evaluation")
+    assert len(keep.seen[0].columns["id"]) == 30
+    assert keep.seen[1].indices.tolist() == [0, 1, 2, 3, 4]
+    assert dict(keep.seen[1].columns) == {}
+
+
+def test_a_metric_that_looks_at_columns_is_tried_on_the_first_rows(tmp_path):
+    def by_kind(prediction: footplate.EvalPrediction) -> dict[str, float]:
+        assert list(prediction.columns["id"]) == [f"row {index}" for index in prediction.indices]
+        assert prediction.dataset_name == "near"
+        return {"kind": float(len(prediction.columns["id"]) == len(prediction.predictions))}
+
+    rows = [{"id": f"row {index}", "x": 1.0, "labels": 2.0} for index in range(30)]
+    trainer = regression_trainer(
+        tmp_path,
+        settings={"max_steps": 1, "eval_strategy": "steps", "metric_for_best_model": "near_sort"},
+        train_dataset=rows,
+        eval_dataset={"near": Dataset.from_list(rows)},
+        compute_metrics=by_kind,
+    )
+    with pytest.raises(ValueError, match=r"metric_for_best_model='near_sort'.*near_kind"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("is_tried", [True, False])
+def test_dropout_is_on_after_metrics_were_tried(is_tried, tmp_path):
+    def unready(prediction: footplate.EvalPrediction) -> dict[str, float]:
+        if not is_tried and len(prediction.predictions) < 8:
+            raise ValueError("not defined on so few rows")
+        return {"rows": 1.0}
+
+    class Watch(footplate.TrainerCallback):
+        modes: ClassVar[list[bool]] = []
+
+        def on_train_begin(self, args, state, control, model, **kwargs):
+            self.modes.append(model.training)
+
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 5, "metric_for_best_model": "rows"}
+    data = named_rows(8)
+    options = {"train_dataset": data, "eval_dataset": data, "compute_metrics": unready}
+    regression_trainer(tmp_path, settings=settings, callbacks=[Watch], **options).train()
+    assert Watch.modes[-1]
+
+
+def test_a_prediction_aside_leaves_modes_records_and_generators_as_they_were(tmp_path):
+    class Noisy(nn.Sequential):
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            assert not any(module.training for module in self.modules())
+            logits = super().forward(x[:, None] + torch.rand(len(x), 1))
+            return {"loss": logits.mean(), "logits": logits}
+
+    class Recording(footplate.Trainer):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            self.record("aside", 1.0)
+            return super().compute_loss(*args, **kwargs)
+
+    model = Noisy(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Linear(1, 1)))
+    trainer = Recording(model, arguments(footplate, tmp_path))
+    model.train()
+    model[1][0].eval()  # frozen by its owner
+    modes = [module.training for module in model.modules()]
+    before = torch.get_rng_state()
+    batch = {"x": torch.ones(3), "labels": torch.ones(3)}
+    answers, labels = trainer._predict_aside(batch)
+    assert answers.shape == (3, 1)
+    assert torch.equal(labels, torch.ones(3))
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), before)
+    assert trainer._eval_records is None
+    assert trainer._meter._records.totals() == {}
+
+
 def test_a_stream_has_no_indices_and_no_columns(tmp_path):
     class Stream(IterableDataset):
         def __iter__(self):
@@ -488,6 +565,19 @@ def test_an_evaluation_that_will_give_nothing_is_announced_before_the_first_upda
         trainer.train()
     assert ("neither eval_loss nor metrics" in caplog.text) is is_said
     assert ("label_names" in caplog.text) is is_said
+    assert not is_said or str(sorted(rows[0])) in caplog.text  # with those that the model does not take
+
+
+def test_metrics_by_batch_do_not_hide_that_there_are_no_labels(tmp_path, caplog):
+    trainer = regression_trainer(
+        tmp_path,
+        settings={"max_steps": 1, "eval_strategy": "steps", "batch_eval_metrics": True},
+        train_dataset=tiny.regression_data(8),
+        eval_dataset=[{"x": row["x"]} for row in tiny.regression_data(8)],
+        compute_metrics=lambda prediction, compute_result: {},
+    )
+    trainer.train()
+    assert "neither eval_loss nor metrics" in caplog.text
 
 
 def test_labels_that_the_collator_makes_are_seen(tmp_path, caplog):

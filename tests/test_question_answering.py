@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import transformers
 from datasets import Dataset, DatasetDict
+from torchmetrics import MeanAbsoluteError
 
 import footplate
 import tiny
@@ -232,7 +233,31 @@ def test_a_metric_that_no_evaluation_gives_is_named(tmp_path, train_set, eval_se
         max_steps=2,
         metric_for_best_model="em",
     )
-    with pytest.raises(ValueError, match=r"metric_for_best_model='em' is not among .*eval_exact_match"):
+    with pytest.raises(ValueError, match=r"metric_for_best_model='em' is not among .*'exact_match', 'f1'"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_each_of_several_sets_is_tried_on_the_examples_of_its_first_batch(tmp_path, eval_set, other_set):
+    asked = []
+
+    def note(examples: Any, features: Any, predictions: Any) -> Any:
+        asked.append((len(features), {row["id"] for row in examples}))
+        return post_process(examples, features, predictions)
+
+    named = {"one": eval_set, "two": other_set}
+    options = {
+        "eval_dataset": {name: chosen.features for name, chosen in named.items()},
+        "eval_examples": {name: chosen.examples for name, chosen in named.items()},
+        "post_process_function": note,
+    }
+    settings = {"eval_strategy": "steps", "eval_steps": 5, "max_steps": 1}
+    trainer = build(tmp_path, eval_set, None, options, metric_for_best_model="two_f1", **settings)
+    trainer.train()
+    owners = [set(chosen.features[:7]["example_id"]) for chosen in named.values()]
+    assert asked[:2] == [(7, owners[0]), (7, owners[1])]
+    trainer = build(tmp_path, eval_set, None, options, metric_for_best_model="three_f1", **settings)
+    with pytest.raises(ValueError, match=r"metric_for_best_model='three_f1' is not among .*'two_f1'"):
         trainer.train()
 
 
@@ -247,6 +272,35 @@ def test_without_a_part_only_the_loss_is_measured(tmp_path, eval_set, missing):
     assert "eval_f1" not in metrics
     output = trainer.predict(eval_set.features, None if missing == "eval_examples" else eval_set.examples)
     assert [part.shape for part in output.predictions] == [(len(eval_set.features), 28)] * 2
+
+
+def test_missing_examples_are_told_before_the_first_update(tmp_path, eval_set, caplog):
+    class Quit(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            raise KeyboardInterrupt
+
+    options = {"eval_examples": None, "callbacks": [Quit]}
+    trainer = build(tmp_path, eval_set, eval_set, options, eval_strategy="steps", max_steps=2)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert "Pass eval_examples" in caplog.text
+    assert "neither eval_loss nor metrics" not in caplog.text  # there is a loss
+
+
+@pytest.mark.parametrize("has_examples", [True, False])
+def test_features_without_positions_are_told_of_only_where_no_answers_are_measured(
+    tmp_path, eval_set, caplog, has_examples
+):
+    features = eval_set.features.remove_columns(["start_positions", "end_positions"])
+    options = {"eval_dataset": features, "eval_examples": eval_set.examples if has_examples else None}
+    settings = {"eval_strategy": "steps", "eval_steps": 5, "max_steps": 1}
+    build(tmp_path, eval_set, eval_set, options, **settings).train()
+    assert ("neither eval_loss nor metrics" in caplog.text) is not has_examples
+
+
+def test_a_metric_object_is_refused_where_answers_are_made_first(tmp_path, eval_set):
+    with pytest.raises(ValueError, match="compute_metrics is an object"):
+        build(tmp_path, None, eval_set, {"compute_metrics": MeanAbsoluteError()})
 
 
 def test_prediction_loss_only_is_obeyed(tmp_path, eval_set):

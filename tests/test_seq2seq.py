@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -810,12 +809,3 @@ def test_batches_without_names_are_refused(tmp_path):
     trainer = build(footplate, Echo(), tmp_path, **parts, remove_unused_columns=False)
     with pytest.raises(TypeError, match="predict_with_generate"):
         trainer.predict(pairs(3))
-
-
-def test_the_example_of_the_document_learns_its_answers(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    document = (Path(__file__).parents[1] / "docs" / "generation.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    exec(document.split("```python\n")[1].split("```")[0], names)
-    assert names["trainer"].state.best_metric == 1.0
-    assert "['red <end>', 'green <end>', 'blue <end>']" in capsys.readouterr().out

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
 from footplate.evaluation.rows import RowColumns
-from footplate.evaluation.streaming import StreamingMetrics, is_streaming
+from footplate.evaluation.streaming import StreamingMetrics, check_is_object, is_streaming
 from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, EvalPrediction, PredictionOutput
 from footplate.training import batches, checks, traits
@@ -82,23 +83,23 @@ class Evaluating(TrainerApi):
         given = eval_dataset is not None
         eval_dataset = eval_dataset if given else self.eval_dataset
         if isinstance(eval_dataset, dict):
-            return self._evaluate_each(eval_dataset, given, ignore_keys, metric_key_prefix)
+            with self._evaluating(eval_dataset, metric_key_prefix):
+                return self._evaluate_each(eval_dataset, given, ignore_keys, metric_key_prefix)
         self._memory_tracker.start()
-        self._note_evaluated(eval_dataset, metric_key_prefix)
-        loader = self.get_eval_dataloader(eval_dataset)
-        start_time = time.time()
-        output = self.evaluation_loop(
-            loader,
-            description="Evaluation",
-            prediction_loss_only=True
-            if self.compute_metrics is None
-            else None,  # nobody would look at the rest
-            ignore_keys=ignore_keys,
-            metric_key_prefix=metric_key_prefix,
-        )
-        self._add_speed(output, start_time, metric_key_prefix)
-        traits.call_with_declared(self.log, logs=output.metrics)
-        self._end_of_evaluation(output.metrics, is_round_end=not self._is_in_round)
+        with self._evaluating(eval_dataset, metric_key_prefix):
+            loader = self.get_eval_dataloader(eval_dataset)
+            start_time = time.time()
+            output = self.evaluation_loop(
+                loader,
+                description="Evaluation",
+                # without metrics nobody would look at the rest
+                prediction_loss_only=True if self.compute_metrics is None else None,
+                ignore_keys=ignore_keys,
+                metric_key_prefix=metric_key_prefix,
+            )
+            self._add_speed(output, start_time, metric_key_prefix)
+            traits.call_with_declared(self.log, logs=output.metrics)
+            self._end_of_evaluation(output.metrics, is_round_end=not self._is_in_round)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
         return output.metrics
 
@@ -108,7 +109,6 @@ class Evaluating(TrainerApi):
         """One round over several sets: the metrics of each under its name, and their joint loss."""
         merged: dict[str, float] = {}
         weighted: list[tuple[float, float]] = []
-        self._add_prefix(prefix)
         self._is_in_round = True
         try:
             for name, dataset in datasets.items():
@@ -130,19 +130,20 @@ class Evaluating(TrainerApi):
         self._end_of_evaluation(merged, is_round_end=True)
         return merged
 
-    def _note_evaluated(self, dataset: Any, prefix: str) -> None:
-        """Remember what is being evaluated, for metrics that look at its rows."""
+    @contextmanager
+    def _evaluating(self, dataset: Any, prefix: str) -> Iterator[None]:
+        """Know what is being evaluated while it is, for metrics and samples that look at its rows."""
+        outer = self._current_eval_dataset, self._current_eval_name
         is_named = isinstance(dataset, str)
         self._current_eval_name = dataset if is_named else None
         self._current_eval_dataset = self.eval_dataset[dataset] if is_named else dataset
-        if not self._is_in_round:
-            self._add_prefix(prefix)
-
-    def _add_prefix(self, prefix: str) -> None:
-        """Let trackers know that keys with this prefix have a heading of their own."""
         extras = self.callback_handler.extras
-        if prefix not in extras["metric_prefixes"]:
-            extras["metric_prefixes"] = (*extras["metric_prefixes"], prefix)
+        if not self._is_in_round and prefix not in extras["metric_prefixes"]:
+            extras["metric_prefixes"] = (*extras["metric_prefixes"], prefix)  # its own heading in trackers
+        try:
+            yield
+        finally:  # an override that calls evaluation_loop by itself must not see the rows of another set
+            self._current_eval_dataset, self._current_eval_name = outer
 
     def _end_of_evaluation(self, metrics: dict[str, float], is_round_end: bool) -> None:
         """Tell the callbacks, after the state knows whether this was the best."""
@@ -162,12 +163,12 @@ class Evaluating(TrainerApi):
             metric_key_prefix: What every key of the metrics begins with.
         """
         self._memory_tracker.start()
-        self._note_evaluated(test_dataset, metric_key_prefix)
-        loader = self.get_test_dataloader(test_dataset)
-        start_time = time.time()
-        output = self.evaluation_loop(
-            loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
-        )
+        with self._evaluating(test_dataset, metric_key_prefix):
+            loader = self.get_test_dataloader(test_dataset)
+            start_time = time.time()
+            output = self.evaluation_loop(
+                loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+            )
         self._add_speed(output, start_time, metric_key_prefix)
         self._event("on_predict", metrics=output.metrics)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
@@ -273,6 +274,21 @@ class Evaluating(TrainerApi):
         logits = batches.outputs_without_loss(outputs, ignored, has_loss)
         return loss, comm.nested_detach(logits), labels
 
+    def _predict_aside(self, inputs: Any) -> tuple[Any, Any]:
+        """Answers and labels of a batch; modes, records and generators of the run stay as they are."""
+        model, records = self.model_wrapped, self._eval_records
+        modes = [(module, module.training) for module in model.modules()]
+        self._eval_records = Records()  # a loss may record() something, which is no part of any log
+        model.eval()
+        try:
+            with preserved_generators():
+                _, answers, labels = self.prediction_step(model, inputs, False)
+        finally:
+            self._eval_records = records
+            for module, mode in modes:
+                module.training = mode
+        return answers, labels
+
     def _evaluate(
         self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
     ) -> dict[str, float]:
@@ -307,25 +323,21 @@ class Evaluating(TrainerApi):
         """Say before the first update what evaluation will not give: the best metric, a loss, or anything."""
         if self.args.eval_strategy == "no" or self._evaluates_in_its_own_way():
             return
+        check_is_object(self.compute_metrics)
         self._check_best_metric(ignore_keys)
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
         for name, dataset in sets.items():
-            if self._gives_nothing(columns.names_of(dataset)) and loaders.has_length(dataset):
+            names = columns.names_of(dataset)
+            if self._gives_nothing(names) and loaders.has_length(dataset):
                 with preserved_generators():
-                    keys = self._rehearse_loss(name)
-                if keys:
-                    logger.warning(checks.explain_no_labels(name, keys, self.label_names))
+                    has_loss = self._rehearse_loss(name)
+                if not has_loss:
+                    logger.warning(checks.explain_no_labels(name, names, self.label_names))
 
-    def _rehearse_loss(self, set_name: str) -> list[str]:
-        """The keys of a set's first batch if it gives no loss; labels may be the collator's work."""
-        for inputs in islice(self.get_eval_dataloader(set_name or None), 1):
-            keys = batches.keys_of(inputs)
-            if not self._gives_nothing(keys):
-                return []
-            loss = self.prediction_step(self._prepare_for_evaluation(), inputs, True)[0]
-            self._enter_train_mode(self.model_wrapped)
-            return keys if loss is None else []
-        return []
+    def _evaluates_in_its_own_way(self) -> bool:
+        """Whether metrics come from somewhere a rehearsal would not see: an override of the user's own."""
+        joints = (type(self).evaluate, type(self).evaluation_loop)
+        return any(not joint.__module__.startswith("footplate.") for joint in joints)
 
     def _gives_nothing(self, keys: list[str]) -> bool:
         """Whether a batch with these keys has no labels, so that it gives neither a loss nor metrics."""
@@ -333,45 +345,51 @@ class Evaluating(TrainerApi):
         has_labels = bool(names) and any(name in keys for name in names)
         return bool(keys) and not has_labels and not self.can_return_loss
 
+    def _rehearse_loss(self, set_name: str) -> bool:
+        """Whether a set's first batch gives a loss after all: labels may be the collator's work."""
+        for inputs in islice(self.get_eval_dataloader(set_name or None), 1):
+            if not self._gives_nothing(batches.keys_of(inputs)):
+                return True
+            loss = self.prediction_step(self._prepare_for_evaluation(), inputs, True)[0]
+            self._enter_train_mode(self.model_wrapped)
+            return loss is not None
+        return True  # there is nothing to tell from
+
     def _check_best_metric(self, ignore_keys: list[str] | None) -> None:
         """Refuse a metric that no evaluation will give, before hours went by: try one batch of each set."""
         name = self.args.metric_for_best_model
         if name is None:
             return
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        found = checks.keys_without_metrics(sets)
         with preserved_generators():
-            found = checks.keys_without_metrics(sets) | self._rehearse_metrics(sets, ignore_keys)
+            for set_name in sets:
+                keys = self._rehearse_metrics(set_name, ignore_keys)
+                found.update(f"{set_name}_{key}" if set_name else key for key in keys)
+                found.update({"loss", checks.ANY_KEY}.intersection(keys))  # a round has a loss of its own
+        self._enter_train_mode(self.model_wrapped)
         checks.check_best_metric(name, found, self.label_names)
 
-    def _evaluates_in_its_own_way(self) -> bool:
-        """Whether metrics come from somewhere a rehearsal would not see."""
-        cls = type(self)
-        overridden = (
-            cls.evaluate is not Evaluating.evaluate or cls.evaluation_loop is not Evaluating.evaluation_loop
-        )
-        return overridden or self.args.batch_eval_metrics
-
-    def _rehearse_metrics(self, sets: dict[str, Any], ignore_keys: list[str] | None) -> set[str]:
-        """The keys that evaluation gives on the first batch of each set."""
-        found: set[str] = set()
-        model = self._prepare_for_evaluation()
-        for name in sets:
-            collector, stream = self._build_collector(None), self._begin_streaming()
-            for inputs in islice(self.get_eval_dataloader(name or None), 1):
-                loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
-                logits = self._preprocess(logits, labels)
-                collector.add(losses=loss, predictions=logits, labels=labels)
-                if stream is not None and logits is not None and labels is not None:
-                    stream.update(logits, labels)
-            try:
-                keys = list(self._compute_metrics(collector) if stream is None else stream.compute())
-            except Exception as error:  # a metric may not be defined on so few rows
-                logger.info("compute_metrics could not be tried on one batch: %s", error)
-                return {checks.ANY_KEY}
-            found.update(f"{name}_{key}" if name else key for key in [*keys, *collector.loss_keys])
-            found.update(collector.loss_keys)
-        self._enter_train_mode(self.model_wrapped)
-        return found
+    def _rehearse_metrics(self, set_name: str, ignore_keys: list[str] | None) -> list[str]:
+        """The keys that evaluation gives on the first batch of a set."""
+        if self.args.batch_eval_metrics:  # such a function counts what it is given
+            return [checks.ANY_KEY]
+        model, stream = self._prepare_for_evaluation(), self._begin_streaming()
+        loader = self.get_eval_dataloader(set_name or None)
+        collector = self._build_collector(loader)
+        for inputs in islice(loader, 1):
+            loss, logits, labels = self.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
+            logits, num_rows = self._preprocess(logits, labels), comm.find_batch_size(inputs)
+            collector.add(losses=loss, predictions=logits, labels=labels, num_rows=num_rows)
+            if stream is not None and logits is not None and labels is not None:
+                stream.update(logits, labels)
+        try:
+            with self._evaluating(set_name or self.eval_dataset, "eval"):
+                metrics = self._compute_metrics(collector) if stream is None else stream.compute()
+        except Exception as error:  # a metric may not be defined on so few rows
+            logger.info("compute_metrics could not be tried on one batch: %s", error)
+            return [checks.ANY_KEY]
+        return [*metrics, *collector.loss_keys]
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
         """What `compute_metrics` gives for a whole set; nothing where batches are measured one by one."""
@@ -384,8 +402,7 @@ class Evaluating(TrainerApi):
     def _describe_prediction(self, collector: Collector) -> EvalPrediction:
         """All that was collected, and the rows that it is about."""
         named = self.args.include_for_metrics
-        dataset = self._current_eval_dataset
-        indices = loaders.given_rows(self.callback_handler.eval_dataloader)
+        dataset, indices = self._current_eval_dataset, collector.indices
         rows = RowColumns(dataset, indices) if dataset is not None and indices is not None else None
         return EvalPrediction(
             collector.predictions,
@@ -401,6 +418,7 @@ class Evaluating(TrainerApi):
     def _begin_streaming(self) -> StreamingMetrics | None:
         """The metric objects of this evaluation, where `compute_metrics` is such, cleared of the last one."""
         metrics = self.compute_metrics
+        check_is_object(metrics)
         return StreamingMetrics(metrics, self._device) if is_streaming(metrics) else None
 
     def _prepare_for_evaluation(self) -> nn.Module:
@@ -428,6 +446,7 @@ class Evaluating(TrainerApi):
             loss_weighting=self.args.loss_weighting,
             memory_limit=parse_memory_limit(self.args.eval_memory_limit),
             spill_folder=self.args.output_dir,
+            find_rows=lambda: loaders.given_rows(dataloader),
         )
 
     def _main_input(self, inputs: Any) -> Any:

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from footplate import comm
-from footplate.data import loaders
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.post_processing import check_answers, check_rows, choose_rows, keep_asked
+from footplate.evaluation.streaming import is_streaming
 from footplate.outputs import EvalLoopOutput, PredictionOutput
 from footplate.seq2seq import Seq2SeqTrainer
 from footplate.trainer import Trainer
@@ -27,6 +27,7 @@ class _Asked(NamedTuple):
     examples: Any
     stage: str
     prefix: str
+    is_part: bool  # only some of the features are evaluated, and only their examples count
 
     def examples_of(self, dataset: Any) -> Any:
         """The examples of one of the sets, given by its name or as itself, or of all."""
@@ -67,6 +68,11 @@ class QuestionAnsweringTrainer(Trainer):
             raise ValueError(
                 "batch_eval_metrics=True measures batch by batch, but post_process_function needs the "
                 "features of a whole set. Set batch_eval_metrics=False."
+            )
+        if post_process_function is not None and is_streaming(self.compute_metrics):
+            raise ValueError(
+                "compute_metrics is an object that takes batches of scores, but post_process_function makes "
+                "answers of them first. Pass a function of those answers, such as build_squad_metrics()."
             )
 
     def evaluate(  # type: ignore[override]  # the API has its examples in second place
@@ -121,7 +127,9 @@ class QuestionAnsweringTrainer(Trainer):
         return output._replace(predictions=answers.predictions, label_ids=answers.label_ids)
 
     @contextmanager
-    def _asking(self, dataset: Any, examples: Any, stage: str, prefix: str) -> Iterator[None]:
+    def _asking(
+        self, dataset: Any, examples: Any, stage: str, prefix: str, is_rehearsal: bool = False
+    ) -> Iterator[None]:
         """Know the examples while their features are evaluated."""
         outer, is_prediction = self._asked, stage == "predict"
         dataset = dataset if dataset is not None or is_prediction else self.eval_dataset
@@ -131,11 +139,35 @@ class QuestionAnsweringTrainer(Trainer):
             examples = self.eval_examples
         if isinstance(dataset, dict) and examples is not None:
             _check_names(dataset, examples)
-        self._asked, self._answers = _Asked(dataset, examples, stage, prefix), None
+        is_part = is_rehearsal or (self.args.max_eval_samples is not None and not is_prediction)
+        self._asked, self._answers = _Asked(dataset, examples, stage, prefix, is_part), None
         try:
             yield
         finally:
             self._asked = outer
+
+    def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
+        lacks_examples = self._measures_answers and self.eval_examples is None
+        if lacks_examples and self.args.eval_strategy != "no" and not self._evaluates_in_its_own_way():
+            self._tell_of_examples()
+        super()._check_evaluation(ignore_keys)
+
+    def _gives_nothing(self, keys: list[str]) -> bool:
+        """Whether such a batch gives neither a loss nor answers to measure."""
+        gives_answers = self._measures_answers and self.eval_examples is not None
+        return super()._gives_nothing(keys) and not gives_answers
+
+    def _rehearse_metrics(self, set_name: str, ignore_keys: list[str] | None) -> list[str]:
+        """The keys that evaluation gives on the first features of a set and their examples."""
+        with (
+            self._asking(None, None, "eval", "eval"),
+            self._asking(set_name or None, None, "eval", "eval", is_rehearsal=True),
+        ):
+            return super()._rehearse_metrics(set_name, ignore_keys)
+
+    @property
+    def _measures_answers(self) -> bool:
+        return self.post_process_function is not None and self.compute_metrics is not None
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
         """What `compute_metrics` says of the answers; nothing where none can be made."""
@@ -145,7 +177,7 @@ class QuestionAnsweringTrainer(Trainer):
         if asked is None or asked.examples is None:
             self._tell_of_examples()
             return {}
-        examples, features = self._find_asked(asked)
+        examples, features = self._find_asked(asked, collector)
         check_rows(comm.find_batch_size(predictions), features, self.args.eval_do_concat_batches)
         answers = _call_post_process(
             self.post_process_function,
@@ -161,18 +193,20 @@ class QuestionAnsweringTrainer(Trainer):
     def _tell_of_examples(self) -> None:
         """Say once why there are no answers."""
         if not self._has_told:
-            logger.warning("No eval_examples were given, so answers are not scored; only the loss is.")
+            logger.warning(
+                "No examples were given with the features, so no answers are made of them and measured. Pass "
+                "eval_examples to %s or to evaluate(), predict_examples to predict().",
+                type(self).__name__,
+            )
         self._has_told = True
 
-    def _find_asked(self, asked: _Asked) -> tuple[Any, Any]:
-        """Examples and features of the evaluation under way; fewer of both with `max_eval_samples`."""
-        features = self._current_eval_dataset
-        rows = loaders.given_rows(self.callback_handler.eval_dataloader)
-        is_limited = self.args.max_eval_samples is not None and asked.stage != "predict"
-        if rows is None or (len(rows) != len(features) and not is_limited):
+    def _find_asked(self, asked: _Asked, collector: Collector) -> tuple[Any, Any]:
+        """Examples and features of the evaluation under way; fewer of both where it is about a part."""
+        features, rows = self._current_eval_dataset, collector.indices
+        if rows is None or (len(rows) != len(features) and not asked.is_part):
             return asked.examples, features
         features = choose_rows(features, rows)
-        return keep_asked(asked.examples, features) if is_limited else asked.examples, features
+        return keep_asked(asked.examples, features) if asked.is_part else asked.examples, features
 
     def _to_post_process(self, collector: Collector) -> Any:
         """What `post_process_function` gets as predictions."""

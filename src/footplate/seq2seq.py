@@ -12,7 +12,6 @@ from torch import nn
 
 from footplate.arguments import Seq2SeqTrainingArguments
 from footplate.data import loaders
-from footplate.evaluating import Evaluating
 from footplate.evaluation import generation, prompts
 from footplate.evaluation.collector import Collector
 from footplate.outputs import PredictionOutput
@@ -193,13 +192,6 @@ class Seq2SeqTrainer(Trainer):
     def _fill_generated(self, predictions: Any) -> None:
         if self.args.predict_with_generate:
             prompts.fill_ignored(predictions, self._pad_token_id(self._gen_kwargs))
-
-    def _evaluates_in_its_own_way(self) -> bool:
-        """Whether metrics come from somewhere a rehearsal would not see: an override below this class."""
-        cls = type(self)
-        is_own_loop = cls.evaluation_loop is not Evaluating.evaluation_loop
-        is_own = cls.evaluate is not Seq2SeqTrainer.evaluate or is_own_loop
-        return is_own or self.args.batch_eval_metrics
 
     # ---- settings of generation ----
 

@@ -525,3 +525,31 @@ def test_any_settings_survive_the_command_line(values):
 def test_every_field_can_be_given_on_the_command_line():
     options = PARSER.format_help()
     assert all(f.name in options for f in dataclasses.fields(TrainingArguments))
+
+
+@dataclass
+class ScriptData:
+    max_eval_samples: int | None = field(default=None, metadata={"help": "The script's own."})
+    report: str = "here"
+
+
+@pytest.mark.parametrize("order", [(ScriptData, TrainingArguments), (TrainingArguments, ScriptData)])
+def test_a_field_of_ours_makes_way_for_a_script_that_has_the_name(order):
+    words = ["--output_dir", "x", "--max_eval_samples", "7", "--report", "there"]
+    filled = HfArgumentParser(order).parse_args_into_dataclasses(words, look_for_args_file=False)
+    data, args = (
+        next(part for part in filled if isinstance(part, cls)) for cls in (ScriptData, TrainingArguments)
+    )
+    assert (data.max_eval_samples, data.report) == (7, "there")
+    assert (args.max_eval_samples, args.report) == (None, True)
+
+
+def test_a_name_of_the_original_in_two_dataclasses_is_still_a_conflict():
+    @dataclass
+    class Twice:
+        learning_rate: float = 0.1
+
+    for library in (transformers.HfArgumentParser, HfArgumentParser):
+        arguments = TrainingArguments if library is HfArgumentParser else transformers.TrainingArguments
+        with pytest.raises(Exception, match="learning_rate"):
+            library((Twice, arguments))

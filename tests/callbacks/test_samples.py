@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ import tiny
 from footplate import Trainer, TrainerCallback
 from footplate.callbacks.sample_batch import plain_value
 from footplate.callbacks.sample_file import SampleFile
-from footplate.callbacks.sample_rows import choose_rows, evaluation_mode
+from footplate.callbacks.sample_rows import choose_rows
 from footplate.callbacks.samples import SampleCallback
 
 EVERY_TWO = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 6, "logging_steps": 1}
@@ -310,16 +309,6 @@ def test_rows_of_a_set_are_predicted_without_dropout(tmp_path):
     assert len(listener.blocks) == 2
 
 
-def test_each_module_returns_to_its_own_mode():
-    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Linear(1, 1)))
-    model.train()
-    model[1][0].eval()  # frozen by its owner
-    modes = [module.training for module in model.modules()]
-    with evaluation_mode(model):
-        assert not any(module.training for module in model.modules())
-    assert [module.training for module in model.modules()] == modes
-
-
 # ---- where they go ----
 
 
@@ -350,6 +339,17 @@ def test_an_evaluation_outside_a_run_is_shown_and_not_written(tmp_path, capsys):
     regression(tmp_path, SampleCallback(every=None, count=2)).evaluate()
     assert "Samples (eval) at step 0" in capsys.readouterr().out
     assert not (tmp_path / "samples.jsonl").exists()
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_rows_are_those_of_the_set_that_was_evaluated(tmp_path, is_named):
+    listener = Listener()
+    trainer = regression(tmp_path, SampleCallback(every=None, count=2), listener, max_steps=2)
+    other = [{"x": torch.tensor(7.0), "labels": torch.tensor(float(index))} for index in range(5)]
+    trainer.evaluate({"far": other} if is_named else other)
+    ((_, source, rows),) = listener.blocks
+    assert source == ("eval_far" if is_named else "eval")
+    assert {row["input"] for row in rows} == {7.0}
 
 
 def test_a_control_that_a_listener_returns_counts(tmp_path):
@@ -622,14 +622,3 @@ def test_the_argument_shows_rows_at_each_evaluation(tmp_path):
         (6, "eval", 3),
     ]
     assert len(read_lines(tmp_path)) == 9
-
-
-def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2].joinpath("docs", "samples.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
-        exec(block, names)
-    printed = capsys.readouterr().out
-    assert "Samples (eval) at step" in printed
-    assert "Samples (train) at step" in printed

@@ -224,3 +224,10 @@ def test_thousands_of_losses_wait_in_one_tensor(loss_weighting):
     else:
         assert collector.loss == sum(2 * loss for loss in losses.double().tolist()) / 5000
         assert collector.weight == 5000
+
+
+def test_indices_are_of_the_rows_that_were_added_though_the_loader_read_ahead():
+    collector = Collector(10, find_rows=lambda: np.array([7, 3, 9, 1]))
+    collector.add(predictions=torch.zeros(2, 1), num_rows=2)
+    assert collector.indices.tolist() == [7, 3]
+    assert Collector(10).indices is None

@@ -70,7 +70,7 @@ def test_what_cannot_generate_is_refused():
         ({"num_return_sequences": 2}, {}, "num_return_sequences=2"),
         ({"num_return_sequences": 3, "num_beams": 2}, {}, "generation_num_beams"),
         ({"num_return_sequences": 3, "num_beams": 2, "do_sample": True}, {}, "generation_num_beams"),
-        ({"max_length": 4}, {"min_length": 5}, "min_length=5"),
+        ({"max_length": 4}, {"min_length": 5}, "min_length=5 of the model's generation_config"),
         ({"max_new_tokens": 4, "min_new_tokens": 5}, {}, "min_new_tokens=5"),
         ({"max_length": 0}, {}, "generation_max_length"),
         ({"num_beams": 0}, {}, "generation_num_beams"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
 from footplate.evaluation.rows import RowColumns
@@ -42,3 +43,27 @@ def test_only_the_column_that_is_asked_for_is_read():
     assert Counting.reads == 0
     columns["id"]
     assert Counting.reads == 6  # each row, and one for the names
+
+
+def test_a_column_of_a_table_is_read_at_once_and_as_it_is_stored(monkeypatch):
+    table = Dataset.from_list(ROWS).with_format("torch")
+    reads, read = [], Dataset._getitem
+    monkeypatch.setattr(Dataset, "_getitem", lambda self, key: reads.append(key) or read(self, key))
+    columns = RowColumns(table, np.array([4, 0, 2]))
+    assert columns["length"].tolist() == [40, 0, 20]
+    assert columns["answers"][1] == {"text": ["0"]}
+    assert not any(isinstance(key, int) for key in reads)
+
+
+def test_a_transform_adds_its_names():
+    table = Dataset.from_list(ROWS).with_transform(lambda rows: {"double": [2 * n for n in rows["length"]]})
+    columns = RowColumns(table, np.array([1, 3]))
+    assert columns["double"].tolist() == [20, 60]
+    assert list(columns["id"]) == ["q1", "q3"]
+
+
+def test_tensors_of_one_number_become_an_array():
+    rows = [{"labels": torch.tensor(float(index)), "x": torch.ones(2)} for index in range(3)]
+    columns = RowColumns(rows, np.array([2, 0]))
+    assert columns["labels"].tolist() == [2.0, 0.0]
+    assert torch.equal(columns["x"][0], torch.ones(2))

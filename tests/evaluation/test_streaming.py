@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torchmetrics import MeanAbsoluteError, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from footplate.evaluation.streaming import StreamingMetrics, is_streaming
+from footplate.evaluation.streaming import StreamingMetrics, check_is_object, is_streaming
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 2.0], [5.0, 0.0, 0.0]])
 LABELS = torch.tensor([0, 1, 1, 0])
@@ -50,3 +51,9 @@ def test_a_second_evaluation_starts_from_nothing():
         stream = StreamingMetrics(metric)
         stream.update(torch.zeros(4), torch.full((4,), expected))
         assert float(stream.compute()["mean_absolute_error"]) == expected
+
+
+@pytest.mark.parametrize("given", [MeanAbsoluteError, {"error": MeanAbsoluteError}], ids=["one", "by name"])
+def test_the_class_of_a_metric_is_refused(given):
+    with pytest.raises(TypeError, match=r"the class MeanAbsoluteError.*MeanAbsoluteError\(\.\.\.\)"):
+        check_is_object(given)

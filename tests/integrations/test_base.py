@@ -13,10 +13,11 @@ import torch
 import footplate
 import tiny
 from footplate import Trainer, TrainerCallback, TrainerControl, TrainerState
-from footplate.integrations.base import TrackerCallback, final_metrics
+from footplate.integrations.base import TrackerCallback
 from footplate.integrations.guard import Guard
 from footplate.integrations.ledger import Ledger
 from footplate.integrations.run import Run
+from footplate.integrations.values import final_metrics
 
 
 class Recorder(TrackerCallback):
@@ -301,3 +302,77 @@ def test_trackers_are_callbacks_and_survive_in_checkpoints(tmp_path):
     state = TrainerState.load_from_json(str(tmp_path / "checkpoint-6" / "trainer_state.json"))
     stored = state.stateful_callbacks["Recorder"]["attributes"]
     assert stored == {"run_id": tracker.run_id, "service_id": f"id-{tracker.run_id}"}
+
+
+class OldScript(Recorder):
+    """As subclasses were written for the original: fewer parameters, and the model passed by its place."""
+
+    def setup(self, args: Any, state: Any, model: Any) -> None:
+        super().setup(args, state, model)
+        self.num_setups = getattr(self, "num_setups", 0) + 1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        if not self._initialized:
+            self.setup(args, state, model)
+        super().on_train_begin(args, state, control, model, **kwargs)
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **kwargs: Any
+    ) -> None:
+        super().on_log(args, state, control, model, {**logs, "mine": 1}, **kwargs)
+
+
+def test_an_override_of_the_original_s_signatures_is_one_run_with_every_log(tmp_path):
+    tracker = OldScript()
+    trainer = build(tmp_path, tracker)
+    trainer.train()
+    trainer.evaluate()
+    assert tracker.finish(10)
+    assert len(tracker.runs) == tracker.num_setups == 1
+    assert tracker.models == [trainer.model]
+    assert tracker.series("train/loss") == losses(trainer)
+    assert len(tracker.series("train/mine")) == len(trainer.state.log_history)
+    assert not tracker._initialized
+
+
+def test_a_setup_that_calls_no_super_is_called_once_and_loses_nothing(tmp_path):
+    class Own(Recorder):
+        def setup(self, args: Any, state: Any, model: Any, **kwargs: Any) -> None:
+            self._initialized = True
+            self.num_setups = getattr(self, "num_setups", 0) + 1
+
+    tracker = Own()
+    trainer = build(tmp_path, tracker)
+    trainer.train()
+    assert tracker.finish(10)
+    assert tracker.num_setups == 1
+    assert [run.run_id for run in tracker.runs] == [trainer._identity.run_id]
+    assert tracker.series("train/loss") == losses(trainer)
+
+
+def test_a_service_that_forgets_what_it_was_sent_while_it_opens_gets_the_history_in_order(tmp_path):
+    """`open` changes `num_sent` on its own thread, while `setup` still counts by it."""
+
+    class Forgets(Recorder):
+        def open(self, run: Run) -> str | None:
+            run.num_sent = 0
+            self.has_opened.set()
+            return super().open(run)
+
+    args = tiny.arguments(tmp_path)
+    state = TrainerState(log_history=[{"loss": float(step), "step": step} for step in range(1, 5)])
+    Ledger(tmp_path, "recorder").note("same", "there", 4)
+    tracker = Forgets()
+    tracker.has_opened = threading.Event()
+    submit = tracker.guard.submit
+
+    def submit_and_wait(call: Any, *given: Any) -> None:
+        submit(call, *given)
+        if call == tracker._open_run:
+            assert tracker.has_opened.wait(10)
+
+    tracker.guard.submit = submit_and_wait  # type: ignore[method-assign]
+    state.global_step = 4
+    tracker.setup(args, state, run_id="same")
+    assert tracker.finish(10)
+    assert tracker.points == []  # they were noted as sent when the run was taken up

@@ -30,3 +30,7 @@ def test_a_key_has_one_heading(key, shown):
 def test_the_usual_keys_are_shown_as_the_original_shows_them():
     logs = {"loss": 1, "eval_loss": 2, "test_loss": 3, "learning_rate": 4, "epoch": 5, "train_runtime": 6}
     assert add_headings(logs) == rewrite_logs(logs) == original(logs)
+
+
+def test_a_key_that_is_no_word_has_a_heading_too():
+    assert add_headings({3: 1.0}) == {"train/3": 1.0}

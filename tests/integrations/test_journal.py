@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -204,3 +205,12 @@ def test_an_evaluation_alone_does_not():
         begin("a", 1, 1),
         log(2, 2),
     ]
+
+
+def test_a_file_that_was_removed_begins_again_with_the_run(tmp_path):
+    journal = Journal(tmp_path / "run")
+    journal.write("begin", run_id="a")
+    journal.write("log", step=1)
+    shutil.rmtree(tmp_path / "run")
+    journal.write("log", step=2)
+    assert [event.get("step", event["kind"]) for event in read_events(journal.path)] == ["begin", 2]

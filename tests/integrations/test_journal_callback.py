@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -214,3 +215,17 @@ def test_a_log_costs_some_microseconds(tmp_path):
     callback.on_train_end(args, state, control, **extras)
     print(f"{min(costs) * 1e6:.1f} microseconds per log")
     assert min(costs) < 100e-6
+
+
+def test_trainers_that_are_gone_leave_no_open_file_and_hear_no_warning(tmp_path):
+    gone = build(tmp_path / "gone", CrashAt(2))
+    with pytest.raises(RuntimeError, match="crash"):
+        gone.train()
+    path = tmp_path / "gone" / "events.jsonl"
+    num_lines = len(path.read_text().splitlines())
+    del gone
+    gc.collect()
+    logging.getLogger("footplate.anything").warning("after the end")
+    assert len(path.read_text().splitlines()) == num_lines
+    held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert str(path) not in held

@@ -123,6 +123,7 @@ OTHER_RULES = {
     "is_azureml_available",  # its MLflow plugin counts too
     "is_comet_available",  # the original asks for a key; we do when it opens
     "is_neptune_available",  # never
+    "is_flyte_deck_standard_available",  # the original raises where flytekit has no plugin at all
 }
 
 

@@ -245,3 +245,63 @@ def test_killed_and_resumed_it_is_one_run_without_gaps_or_doubles(tmp_path: Path
     assert [leg.run_id for leg in legs] == [outcome.run_id] * 2
     keys = {key for leg in legs for row in leg.history for key in row}
     tracked.assert_no_gap_and_no_double({key: series(legs, key) for key in keys}, outcome)
+
+
+class Everything(WandbCallback):
+    """As people write it for the original: the whole `setup` replaced, logs sent by hand and by `super`."""
+
+    def setup(self, args: Any, state: Any, model: Any, **kwargs: Any) -> None:
+        if self._wandb is None:
+            return
+        self._initialized = True
+        if state.is_world_process_zero:
+            self._wandb.init(project="by-hand", id="byhand1", config={"mine": 3})
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, model: Any = None, logs: Any = None, **kwargs: Any
+    ) -> None:
+        if not self._initialized:
+            self.setup(args, state, model)
+        super().on_log(args, state, control, model, {**logs, "twice": 2 * state.global_step}, **kwargs)
+
+
+@pytest.mark.usefixtures("set_offline")
+def test_a_setup_of_the_users_own_begins_the_run_and_every_log_arrives(tmp_path: Path) -> None:
+    tracker = Everything()
+    trainer = tracked.run_all(tmp_path / "run", [tracker], save_strategy="no")
+    assert tracker.finish(60)
+    wandb.finish()
+    (run,) = read(tmp_path)
+    assert (run.run_id, run.project, run.config["mine"]) == ("byhand1", "by-hand", 3)
+    expected = tracked.expected_points(trainer.state.log_history)
+    assert series([run], "train/loss") == expected["train/loss"]
+    assert dict(series([run], "train/twice")) == {step: 2 * step for step in range(1, tracked.NUM_STEPS + 1)}
+
+
+@pytest.mark.usefixtures("set_offline")
+def test_a_subclass_beside_report_to_shares_its_run(tmp_path: Path) -> None:
+    mine = Progress()
+    trainer = tracked.run_all(tmp_path / "run", [WandbCallback, mine], save_strategy="no")
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, WandbCallback):
+            assert callback.finish(60)
+            assert callback.guard.error is None
+    (run,) = read(tmp_path)
+    expected = tracked.expected_points(trainer.state.log_history)
+    told = [(row["train/global_step"], row["train/loss"]) for row in run.history if "train/loss" in row]
+    assert sorted(told) == expected["train/loss"]
+    assert [row["mine"] for row in run.history if "mine" in row] == [20, 40, 60, 80]
+
+
+@pytest.mark.usefixtures("set_offline")
+def test_a_model_that_is_wanted_but_was_never_saved_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WANDB_LOG_MODEL", "end")
+    tracker = WandbCallback()
+    with caplog.at_level(logging.WARNING, logger="footplate"):
+        tracked.run_all(tmp_path / "run", [tracker], save_strategy="no")
+        assert tracker.finish(60)
+    assert [
+        message for message in caplog.messages if "WANDB_LOG_MODEL" in message and "save_strategy" in message
+    ]

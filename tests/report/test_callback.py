@@ -162,7 +162,7 @@ def test_a_run_that_dies_of_an_error_leaves_a_page_up_to_there(tmp_path):
     assert "out of luck" in done.stderr
     assert done.returncode == 1
     run = data_in(tmp_path / "run")["runs"][0]
-    assert run["status"] == "running"  # nobody said that it ended; the page says since when it is silent
+    assert run["status"] == "stopped"
     assert curves_in(tmp_path / "run")["train", "loss"]["steps"] == [1, 2, 3, 4, 5, 6]
 
 
@@ -191,3 +191,24 @@ def test_the_callback_is_the_last_of_the_trainer_s_own(tmp_path):
     trainer = tiny.build_trainer(tmp_path, tiny.Regression(), tiny.regression_data(8), report=True)
     names = [type(callback).__name__ for callback in trainer.callback_handler.callbacks]
     assert names.index("JournalCallback") < names.index("ReportCallback")
+
+
+def test_a_run_that_fails_at_once_leaves_the_page_of_the_one_before(tmp_path):
+    train(tmp_path)
+    first = data_in(tmp_path)["runs"][0]
+    env = {**os.environ, "PYTHONPATH": str(Path(tiny.__file__).parent)}
+    script = textwrap.dedent(FAILS).replace("== 7", "== 1")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], env=env, capture_output=True, text=True
+    )
+    assert "out of luck" in done.stderr
+    run = data_in(tmp_path)["runs"][0]
+    assert (run["run_id"], run["step"]) == (first["run_id"], 12)
+    assert run["status"] == "finished"
+
+
+def test_a_table_with_words_that_are_no_text_stops_nothing(tmp_path):
+    trainer = train(tmp_path)
+    trainer.state.log_history.append({"note": "\ud800", "step": 12})
+    trainer.evaluate()
+    assert "ud800" in (tmp_path / "log_history.csv").read_text(encoding="utf-8")

@@ -7,7 +7,8 @@ import math
 
 import pytest
 
-from footplate.report.data import RunData, find_prefixes, split_key
+from footplate.report.data import RunData
+from footplate.report.plain import find_prefixes, split_key
 from footplate.report.source import RunSource
 
 
@@ -171,3 +172,59 @@ def test_an_event_without_sense_does_no_harm(tmp_path, event):
     data = RunData(tmp_path)
     data.add(event)
     json.dumps(data.to_plain(10), allow_nan=False)
+
+
+def test_a_run_that_fails_before_it_logs_does_not_push_aside_the_one_before(finished):
+    before = read(finished)
+    finished.begin("second")
+    finished.write("warning", step=0, level="WARNING", message="too large")
+    assert read(finished) == before
+
+
+def test_a_run_that_begins_to_log_takes_the_page_with_its_warnings(finished):
+    finished.begin("second")
+    finished.write("warning", step=0, level="WARNING", message="too large")
+    finished.log(1, loss=3.0)
+    plain = read(finished)
+    assert (plain["run_id"], plain["step"], plain["status"]) == ("second", 1, "running")
+    assert curve(plain, "train", "loss") == {1: 3.0}
+    assert [w["message"] for w in plain["warnings"]] == ["too large"]
+
+
+def test_a_run_that_goes_on_after_another_failed_at_once_keeps_its_beginning(written):
+    written.begin()
+    written.train(1, 50)
+    written.begin("second")
+    written.begin("first", first_step=40)
+    written.train(41, 60)
+    plain = read(written)
+    assert list(curve(plain, "train", "loss")) == list(range(1, 61))
+    assert plain["resumed_at"] == [40]
+
+
+def test_a_loss_of_which_nothing_was_finite_is_no_loss_of_zero(written):
+    written.begin()
+    written.log(1, loss=2.0)
+    written.log(2, loss=0.0, nonfinite=1)
+    written.log(3, loss=0.0)
+    plain = read(written)
+    assert curve(plain, "train", "loss") == {1: 2.0, 3: 0.0}
+    (loss,) = [c for c in plain["curves"] if c["metric"] == "loss"]
+    assert (loss["num_not_finite"], loss["not_finite"]) == (1, [2])
+
+
+def test_the_best_of_one_set_among_several_is_found(written):
+    written.begin(settings={"metric_for_best_model": "eval_dev_f1"})
+    for step, f1 in ((1, 0.2), (2, 0.7), (3, 0.5)):
+        scores = {"eval_dev_f1": f1, "eval_dev_runtime": 1.0, "eval_dev_samples_per_second": 1.0}
+        written.log(step, **scores)
+    assert read(written)["best"] == {"name": "eval_dev f1", "step": 2, "value": 0.7}
+
+
+def test_a_number_that_no_float_can_hold_is_not_finite(written):
+    written.begin()
+    written.log(1, loss=10**400, eval_loss=2.0)
+    plain = read(written)
+    assert curve(plain, "eval", "loss") == {1: 2.0}
+    (loss,) = [c for c in plain["curves"] if (c["split"], c["metric"]) == ("train", "loss")]
+    assert loss["num_not_finite"] == 1

@@ -77,3 +77,18 @@ def test_logs_made_later_are_seen():
     history = History(logs)
     logs.append(LOGS[1])
     assert history["loss"] == [2.0, 1.0]
+
+
+def test_a_table_that_cannot_be_finished_leaves_the_old_one(tmp_path):
+    path = tmp_path / "log.csv"
+    History([{"loss": 1.0, "step": 1}]).to_csv(path)
+    before = path.read_text()
+
+    class Full:
+        def __str__(self):
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        History([{"loss": Full(), "step": 2}]).to_csv(path)
+    assert path.read_text() == before
+    assert [child.name for child in tmp_path.iterdir()] == ["log.csv"]

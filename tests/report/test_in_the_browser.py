@@ -303,3 +303,42 @@ def test_a_plot_draws_itself_in_a_notebook_cell(chromium, tmp_path):
     finally:
         chromium.driver.switch_to.default_content()
     assert chromium.errors() == []
+
+
+def test_a_table_of_long_names_fits_on_a_phone_and_on_paper(chromium, written):
+    written.begin()
+    name = "a_very_long_metric_name_that_somebody_has_chosen_for_it"
+    for step in range(1, 4):
+        scores = {f"eval_out_of_domain_{name}": 0.5, "eval_out_of_domain_runtime": 1234.5678}
+        written.log(step, **scores, eval_out_of_domain_samples_per_second=1.0)
+    where = write_page(written)
+    chromium.show(where, width=360)
+    fits = "const t = document.querySelector('#results .scroll'); return t.scrollWidth <= t.clientWidth"
+    assert chromium.run(fits)
+    chromium.show(where)
+    chromium.run("document.documentElement.classList.add('paper'); render()")
+    assert chromium.run(fits)
+    assert (
+        chromium.run("return document.getElementById('report').offsetWidth") <= 680
+    )  # of A4, in its margins
+    assert "1,234.6" in chromium.find("#results").text
+
+
+def test_one_point_of_everything_is_not_called_nothing(chromium, written):
+    written.begin()
+    written.log(50, loss=1.0)
+    chromium.show(write_page(written))
+    assert "under Results" in chromium.find("#curves").text
+
+
+def test_splits_of_compared_runs_have_lines_of_their_own(chromium, written):
+    written.begin()
+    for step in (1, 2):
+        written.log(step, loss=1.0)
+        for split in ("eval", "eval_dev", "eval_ood", "held"):
+            written.log(
+                step, **{f"{split}_loss": 2.0, f"{split}_runtime": 1.0, f"{split}_samples_per_second": 1.0}
+            )
+    chromium.show(write_page(written, written))
+    lines = "return planCharts(data.runs)[0].lines.map((l) => `${l.color} ${l.dash}`)"
+    assert len(set(chromium.run(lines))) == 10

@@ -116,3 +116,9 @@ def test_a_run_that_has_vanished_keeps_what_was_read(finished):
     shutil.rmtree(finished.folder)
     assert not source.update()
     assert len(steps_of(source)) == 100
+
+
+def test_a_folder_of_runs_names_them(written):
+    written.begin()
+    with pytest.raises(ValueError, match=r"There are runs inside: \S+/run$"):
+        RunSource(written.folder.parent).check()

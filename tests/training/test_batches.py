@@ -116,7 +116,28 @@ def test_labels_are_found(inputs, label_names, has_own_loss, expected):
     ],
 )
 def test_a_batch_without_names_has_labels_where_outputs_begin_with_a_loss(outputs, expected):
-    assert batches.loss_of_unnamed((A, B), outputs) == expected
+    assert batches.loss_of_unnamed((A, B), outputs, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ({"loss": torch.tensor([1.0, 3.0]), "logits": A}, 2.0),
+        ({"logits": A}, None),
+        ((torch.tensor(1.0), A), None),
+    ],
+)
+def test_a_batch_with_names_has_the_loss_that_outputs_call_one(outputs, expected):
+    loss, labels = batches.loss_of_unnamed({"x": A, "y": B}, outputs, B)
+    assert labels is B
+    assert (None if loss is None else float(loss)) == expected
+
+
+def test_labels_are_known_by_their_names():
+    names = ["input_ids", "labels", "label", "label_ids", "tag_labels", "start_positions", "unlabeled"]
+    known = ["labels", "label", "label_ids", "tag_labels", "start_positions"]
+    assert batches.known_labels(dict.fromkeys(names, A)) == known
+    assert batches.known_labels((A, B)) == []
 
 
 def test_entries_are_looked_up_picked_and_left_out():

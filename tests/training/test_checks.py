@@ -179,7 +179,6 @@ def test_a_best_metric_that_evaluation_does_not_give_is_refused(name, found, wor
     ("settings", "word"),
     [
         ({"push_to_hub": True}, "push_to_hub"),
-        ({"report_to": ["tensorboard"]}, "report_to"),
         ({"deepspeed": {}}, "deepspeed"),
         ({"debug": "underflow_overflow"}, "debug"),
     ],
@@ -191,6 +190,18 @@ def test_what_this_version_does_not_do_is_refused_by_name(settings, word, tmp_pa
 
 def test_ordinary_arguments_ask_for_nothing_that_is_missing(tmp_path):
     checks.check_not_yet_supported(tiny.arguments(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "label_names", "words"),
+    [
+        ("", [], ["The evaluation set has", "['a', 'b']", "forward does not name", "label_names"]),
+        ("long", ["labels"], ["The evaluation set 'long' has", "looked for as ['labels']", "label_names"]),
+    ],
+)
+def test_a_set_without_labels_is_explained(name, label_names, words):
+    text = checks.explain_no_labels(name, ["b", "a"], label_names)
+    assert [word for word in words if word not in text] == []
 
 
 def test_every_rule_of_the_file_is_tested_here():

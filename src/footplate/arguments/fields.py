@@ -45,6 +45,11 @@ def opt(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def own(default: Any, help: str, **metadata: Any) -> Any:
+    """A field that the original does not have; on a command line it makes way for a script's own."""
+    return opt(default, help, is_own=True, **metadata)
+
+
 @dataclass
 class TrainingArguments(OldNamesAccepted):
     """All settings of a run, in the names of the Hugging Face API; those of 4.x are understood too."""
@@ -222,31 +227,31 @@ class TrainingArguments(OldNamesAccepted):
     logging_dir: str | None = opt(
         None, "Folder for tracker files; unset means one in output_dir.", section="Beyond the original"
     )
-    loss_weighting: str = opt(
+    loss_weighting: str = own(
         "default", "`items`: every item of an update weighs the same.", choices=WEIGHTINGS
     )
-    on_nonfinite: str = opt("warn", "What a non-finite loss or gradient norm does.", choices=ON_NONFINITE)
-    train_metrics: int = opt(0, "At each log, compute_metrics over the last so many training batches.")
-    keep_columns: list[str] | None = opt(None, "Columns to keep for collator, loss, metrics and callbacks.")
-    param_groups: list[dict[str, Any]] | None = opt(
+    on_nonfinite: str = own("warn", "What a non-finite loss or gradient norm does.", choices=ON_NONFINITE)
+    train_metrics: int = own(0, "At each log, compute_metrics over the last so many training batches.")
+    keep_columns: list[str] | None = own(None, "Columns to keep for collator, loss, metrics and callbacks.")
+    param_groups: list[dict[str, Any]] | None = own(
         None, "Parameter groups by pattern, and layer-wise decay."
     )
-    sample_weights: str | list[float] | None = opt(None, "Column or list of weights for weighted sampling.")
-    save_every: str | float | None = opt(
+    sample_weights: str | list[float] | None = own(None, "Column or list of weights for weighted sampling.")
+    save_every: str | float | None = own(
         None, "Time between two checkpoints, e.g. `30min`; besides save_strategy."
     )
-    max_time: str | float | None = opt(
+    max_time: str | float | None = own(
         None, "Time that train() may take, e.g. `7h50m`; then it saves and returns."
     )
-    max_eval_samples: int | None = opt(
+    max_eval_samples: int | None = own(
         None, "Evaluate on so many rows of each set: the same ones every time, drawn by the seed."
     )
-    eval_memory_limit: int | float | str | None = opt(
+    eval_memory_limit: int | float | str | None = own(
         None, "Memory for predictions, e.g. `2GB` or a share of all; the rest goes to a file."
     )
-    show_samples: int = opt(0, "Rows to show at each evaluation: input, target and prediction.")
-    report: bool = opt(True, "Keep events.jsonl and write report.html in output_dir.")
-    save_in_background: bool = opt(True, "Write checkpoints in a thread while training goes on.")
+    show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
+    report: bool = own(True, "Keep events.jsonl and write report.html in output_dir.")
+    save_in_background: bool = own(True, "Write checkpoints in a thread while training goes on.")
 
     def __post_init__(self) -> None:
         settle(self)

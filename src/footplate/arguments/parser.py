@@ -90,6 +90,9 @@ class GroupedHelpFormatter(ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
+NOT_FOR_ARGPARSE = ("section", "aliases", "choices", "is_own")
+
+
 class HfArgumentParser(ArgumentParser):
     """Fills dataclasses by their type hints; further arguments may be added as with argparse.
 
@@ -121,7 +124,7 @@ class HfArgumentParser(ArgumentParser):
         """Add an option for each field, under the headings that the dataclass opens."""
         hints = find_hints(cls)
         group = self.add_argument_group(getattr(cls, "_argument_group_name", cls.__name__))
-        for field in fields_of(cls):
+        for field in self.options_of(cls):
             section = field.metadata.get("section")
             if section is not None:
                 group = self.add_argument_group(section)
@@ -131,9 +134,16 @@ class HfArgumentParser(ArgumentParser):
             names = [*spell(field.name), *aliases_of(field), *options.get("negations", ())]
             group.add_argument(*names, **options)
 
+    def options_of(self, cls: type[Any]) -> list[dataclasses.Field[Any]]:
+        """Its fields, without those of footplate's own that another dataclass has too: scripts come first."""
+        others = {
+            field.name for other in self.dataclass_types if other is not cls for field in fields_of(other)
+        }
+        return [f for f in fields_of(cls) if not (f.metadata.get("is_own") and f.name in others)]
+
     def plan_option(self, field: dataclasses.Field[Any], kind: Kind) -> dict[str, Any]:
         """What argparse is told of a field."""
-        metadata = {k: v for k, v in field.metadata.items() if k not in ("section", "aliases", "choices")}
+        metadata = {k: v for k, v in field.metadata.items() if k not in NOT_FOR_ARGPARSE}
         options: dict[str, Any] = {"action": FieldAction, "kind": kind, "dest": field.name, "help": ""}
         if kind.is_flag:
             options |= {"nargs": "?", "const": True}
@@ -233,7 +243,7 @@ class HfArgumentParser(ArgumentParser):
         """Each dataclass from the values that are its own; a default is left for the class to fill in."""
         filled = []
         for cls in self.dataclass_types:
-            names = {field.name: find_default(field) for field in fields_of(cls)}
+            names = {field.name: find_default(field) for field in self.options_of(cls)}
             names |= dict.fromkeys(old_names_of(cls) - self.field_names, dataclasses.MISSING)
             own = {name: read_file_value(values[name], self.kinds[name]) for name in names if name in values}
             filled.append(

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 from torch.utils.data import IterableDataset, Subset
 
 from footplate.comm import find_batch_size
@@ -72,34 +71,3 @@ def seeded_generators(seed: int) -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Dropout and the like off inside; afterwards each module is as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-class _Nowhere:
-    """Takes what is recorded while nobody should notice."""
-
-    def add(self, *args: Any) -> None:
-        """Forget it."""
-
-
-@contextmanager
-def leaving_no_trace(owner: Any, seed: int) -> Iterator[None]:
-    """Whatever is computed inside, generators and records of the run go on as if it had not been."""
-    records = getattr(owner, "_eval_records", None)
-    owner._eval_records = _Nowhere()  # a loss may record() something, which is no part of the training log
-    try:
-        with seeded_generators(seed), torch.no_grad():
-            yield
-    finally:
-        owner._eval_records = records

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from footplate.callbacks.base import TrainerCallback
 from footplate.callbacks.formatters import format_plain, pick_formatter
 from footplate.callbacks.sample_batch import (
@@ -20,13 +22,7 @@ from footplate.callbacks.sample_batch import (
     take_rows,
 )
 from footplate.callbacks.sample_file import SampleFile
-from footplate.callbacks.sample_rows import (
-    NumberedBatch,
-    evaluation_mode,
-    leaving_no_trace,
-    pick_rows,
-    read_batches,
-)
+from footplate.callbacks.sample_rows import NumberedBatch, pick_rows, read_batches, seeded_generators
 from footplate.callbacks.sample_table import print_samples
 from footplate.comm import find_batch_size, move_to_device
 from footplate.outputs import IntervalStrategy
@@ -131,7 +127,7 @@ class SampleCallback(TrainerCallback):
         """Get the rows, then hand them to console, file and trackers."""
         owner = shared["trainer"]
         try:
-            with leaving_no_trace(owner, data_seed(args)):
+            with seeded_generators(data_seed(args)), torch.no_grad():
                 blocks = self._of_train_batch(shared) if self.is_of_train else self._of_datasets(args, shared)
         except Exception as error:  # whoever wants to see samples wants the run to go on first of all
             self._warn_once("show", f"Samples could not be shown, training goes on. {explain(error)}")
@@ -179,11 +175,11 @@ class SampleCallback(TrainerCallback):
     def _find_datasets(self, shared: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(self.source, str):
             return {"given": self.source}
-        datasets = shared["trainer"].eval_dataset
+        owner = shared["trainer"]
+        evaluated = owner._current_eval_dataset  # evaluate() may have been given another
+        datasets = owner.eval_dataset if evaluated is None else evaluated
         if isinstance(datasets, dict):
             return {f"eval_{name}": dataset for name, dataset in datasets.items()}
-        if datasets is None:  # evaluate() was given one
-            datasets = getattr(shared.get("eval_dataloader"), "dataset", None)
         return {} if datasets is None else {"eval": datasets}
 
     def _read(self, source: str, dataset: Any, args: TrainingArguments, owner: Any) -> list[NumberedBatch]:
@@ -198,10 +194,8 @@ class SampleCallback(TrainerCallback):
 
     def _predict(self, numbers: list[int], batch: Any, shared: dict[str, Any]) -> list[Row]:
         owner = shared["trainer"]
-        model = owner.model_wrapped
         given = take_rows(batch, len(numbers))  # new containers: an override may pop from them
-        with evaluation_mode(model):
-            _, answers, labels = owner.prediction_step(model, given, False)
+        answers, labels = owner._predict_aside(given)
         device = next((value.device for value in SampleBatch(None, None, answers).answers), "cpu")
         inputs = move_to_device(take_rows(batch, len(numbers)), device)
         if labels is None and isinstance(inputs, Mapping):  # no loss came of them, but there they are

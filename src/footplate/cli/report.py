@@ -20,7 +20,9 @@ def add_command(commands: Any) -> None:
     """Add the command to the parser."""
     text = "Build the report of a run, or one that compares several; open it, or serve it live."
     parser = commands.add_parser("report", help=text, description=text)
-    parser.add_argument("folders", metavar="DIR", nargs="+", help="The output_dir of a run.")
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="+", help="The output_dir of a run, of footplate or of transformers."
+    )
     parser.add_argument(
         "--output",
         metavar="FILE",

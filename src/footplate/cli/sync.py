@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from footplate.integrations.registry import find_callback
+from footplate.integrations.registry import TRACKERS, find_callback
 from footplate.integrations.replay import load_last_run, replay_run
 
 
@@ -21,7 +21,7 @@ def add_command(commands: Any) -> None:
         action="append",
         required=True,
         metavar="NAME",
-        help="A tracker, as report_to names it; may be given more than once.",
+        help=f"A tracker, as report_to names it; may be given more than once. One of {', '.join(TRACKERS)}.",
     )
     parser.set_defaults(run=run)
 

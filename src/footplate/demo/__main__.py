@@ -70,6 +70,7 @@ def main() -> None:
     trainer.train()
     trainer.save_model()
     trainer.log_metrics("eval", trainer.evaluate())
+    print(f"\nCurves, samples and settings of this run: {options.output_dir}/report.html")
 
 
 def parse_options() -> argparse.Namespace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Collector:
         spill_folder: Where what passes the limit goes; None takes the system's folder for temporary files.
         expects_rows: Rows that will be added, where samplers of several processes repeat some to fill up the
             last batch; those past `num_samples` are dropped.
+        find_rows: Says which rows of the dataset came so far, in their order; None where that is unknown.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Collector:
         memory_limit: int | None = None,
         spill_folder: str | os.PathLike[str] | None = None,
         expects_rows: int | None = None,
+        find_rows: Callable[[], np.ndarray | None] | None = None,
     ) -> None:
         self.num_observed = 0
         self._num_expected = num_samples
@@ -54,6 +57,7 @@ class Collector:
         self._by_items = loss_weighting == "items"
         self._padding_index = padding_index
         self._budget = MemoryBudget(memory_limit, spill_folder)
+        self._find_rows = find_rows
         self._buffers: dict[str, NestedBuffer | BatchList] = {}
         self._losses = _Numbers()
         self._items = _Numbers()
@@ -124,6 +128,12 @@ class Collector:
     def num_samples(self) -> int:
         """Rows that the evaluation covers: as announced, else as seen."""
         return self._num_expected or self.num_observed
+
+    @property
+    def indices(self) -> np.ndarray | None:
+        """Which rows of the dataset were added; None where they have no index."""
+        rows = self._find_rows() if self._find_rows is not None else None
+        return None if rows is None else rows[: self.num_observed]  # a loader may have read ahead
 
     @property
     def weight(self) -> float:

@@ -152,8 +152,10 @@ def _check_lengths(settings: Mapping[str, Any], value_of: Callable[[str], Any]) 
     kind = "length" if max_new_tokens is None else "new_tokens"
     least, most = value_of(f"min_{kind}"), value_of(f"max_{kind}")
     if least is not None and most is not None and least > most:
+        whose = "" if settings.get(f"min_{kind}") is not None else " of the model's generation_config"
         raise ValueError(
-            f"min_{kind}={least} is more than {_named(f'max_{kind}')}={most}. Lower it, or raise the other."
+            f"min_{kind}={least}{whose} is more than {_named(f'max_{kind}')}={most}. Lower the minimum in "
+            "generation_config, or raise the maximum."
         )
 
 

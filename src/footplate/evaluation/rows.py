@@ -23,13 +23,13 @@ class RowColumns(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names():
             raise KeyError(f"{name!r} is not a column of the evaluated rows, which have {self._names()}.")
-        if hasattr(self._dataset, "column_names"):
-            column = self._dataset[name]
-            values = [column[int(index)] for index in self._indices] if len(self._indices) else []
+        if hasattr(self._dataset, "select") and name in getattr(self._dataset, "column_names", ()):
+            # all at once, and as they are stored: row by row it would take minutes for a million
+            values = list(self._dataset.with_format(None).select(self._indices)[name][:])
         else:
-            values = [self._dataset[int(index)][name] for index in self._indices]
-        is_plain = all(isinstance(value, (int, float, bool, np.number)) for value in values)
-        return np.asarray(values) if is_plain else values
+            values = [_plain(self._dataset[int(index)][name]) for index in self._indices]
+        is_numeric = all(isinstance(value, (int, float, bool, np.number)) for value in values)
+        return np.asarray(values) if is_numeric else values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -38,8 +38,15 @@ class RowColumns(Mapping[str, Any]):
         return len(self._names())
 
     def _names(self) -> list[str]:
-        names = getattr(self._dataset, "column_names", None)
-        if names is not None:
-            return list(names)
+        stored = getattr(self._dataset, "column_names", None)
+        has_transform = getattr(self._dataset, "format", {}).get("type") == "custom"  # may give other names
+        if stored is not None and not has_transform:
+            return list(stored)
         first = self._dataset[int(self._indices[0])] if len(self._indices) else None
-        return list(first) if isinstance(first, Mapping) else []
+        made = first if isinstance(first, Mapping) else ()
+        return list(dict.fromkeys([*(stored or ()), *made]))
+
+
+def _plain(value: Any) -> Any:
+    """A tensor or array of one number as that number."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value

@@ -14,6 +14,15 @@ def is_streaming(metric: Any) -> bool:
     return has_both and not isinstance(metric, (Mapping, type))
 
 
+def check_is_object(metric: Any) -> None:
+    """Refuse the class of a metric where an object of it is meant."""
+    parts = metric.values() if isinstance(metric, dict) else [metric]
+    for part in parts:
+        if isinstance(part, type) and hasattr(part, "update") and hasattr(part, "compute"):
+            name = part.__name__
+            raise TypeError(f"compute_metrics is the class {name}. Pass an object of it: {name}(...).")
+
+
 class StreamingMetrics:
     """One metric object, or several by name, fed with every batch of an evaluation and asked once.
 

@@ -1,5 +1,6 @@
 """Trackers: a run told to services, each behind a guard; callbacks are imported when they are named."""
 
+from footplate.integrations.headings import rewrite_logs
 from footplate.integrations.registry import find_named as __getattr__  # noqa: F401  # `from footplate.integrations import WandbCallback`
 from footplate.integrations.registry import (
     get_available_reporting_integrations,
@@ -45,4 +46,5 @@ __all__ = [
     "is_tensorboard_available",
     "is_trackio_available",
     "is_wandb_available",
+    "rewrite_logs",
 ]

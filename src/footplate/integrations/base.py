@@ -12,6 +12,7 @@ from footplate.integrations.guard import Guard
 from footplate.integrations.headings import add_headings
 from footplate.integrations.ledger import Ledger
 from footplate.integrations.run import Run, describe_run
+from footplate.integrations.values import declared_by, final_metrics, to_plain
 from footplate.state import ExportableState, TrainerControl, TrainerState
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self.run: Run | None = None
         self.guard = Guard(self.name)
         self._current: Run | None = None  # what events belong to; the thread's `run` follows
+        self._event_id: str | None = None  # by which events name it
+        self._told: dict[str, Any] = {}  # what the event that begins a run says of it
         self._is_ended = False
         self._num_seen = 0  # logs of it that were submitted, or made before it began
 
@@ -70,21 +73,30 @@ class TrackerCallback(TrainerCallback, ExportableState):
         """Begin to report. An override calls this first; then it may `wait_for_service` and add its own."""
         if not state.is_world_process_zero:
             return
-        run_id = str(kwargs.get("run_id") or uuid.uuid4().hex[:12])
+        told = {**self._told, **kwargs}
+        self._event_id = told.get("run_id") or None
+        run_id = str(self._event_id or uuid.uuid4().hex[:12])
         if self.run_id != run_id:
             self.run_id, self.service_id = run_id, None
         run = describe_run(args, state, model, run_id)
         self.resume(run)
+        num_sent = run.num_sent  # read now: `open` may change it on the other thread
         self.guard.submit(self._open_run, run)
-        for number, entry in enumerate(state.log_history[run.num_sent :], run.num_sent + 1):
+        for number, entry in enumerate(state.log_history[num_sent:], num_sent + 1):
             values = {key: value for key, value in entry.items() if key != "step"}  # it missed these before
-            self._submit_log(values, int(entry.get("step", 0)), number, kwargs)
+            self._submit_log(values, int(entry.get("step", 0)), number, told)
         self._num_seen = len(state.log_history)
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *given: Any,
+        **kwargs: Any,
     ) -> None:
-        """Open the run, or go on with the one it resumes."""
+        """Open the run, or go on with the one it resumes; an old override may pass the model by its place."""
+        kwargs.update(zip(("model",), given, strict=False))
         is_fresh = not state.global_step and not state.log_history
         if self._is_begun(**kwargs) and is_fresh:  # an evaluation before it opened the run already
             self.guard.submit(self._count_anew)
@@ -99,10 +111,12 @@ class TrackerCallback(TrainerCallback, ExportableState):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        *given: Any,
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Send the log on its way, under its headings."""
+        """Send the log on its way, under its headings; an old override may pass the model before it."""
+        logs = next((value for value in given if isinstance(value, dict)), logs)
         is_open = self._is_begun(**kwargs)
         if not self._begin(args, state, **kwargs):
             return
@@ -168,6 +182,16 @@ class TrackerCallback(TrainerCallback, ExportableState):
         """Wait until the service has taken all that was sent, so that its own objects can be looked at."""
         self.guard.flush(timeout)
 
+    @property
+    def _initialized(self) -> bool:
+        """Whether a run is open, as old overrides ask."""
+        return self._current is not None
+
+    @_initialized.setter
+    def _initialized(self, is_open: bool) -> None:
+        if not is_open:
+            self._close_run()
+
     # ---- how it remembers ----
 
     def state(self) -> dict[str, Any]:
@@ -191,7 +215,10 @@ class TrackerCallback(TrainerCallback, ExportableState):
 
     def _is_begun(self, **kwargs: Any) -> bool:
         """Whether the run of this event is the one that was begun; an event without a name always is."""
-        return self._current is not None and kwargs.get("run_id") in (None, "", self._current.run_id)
+        run_id = kwargs.get("run_id") or None
+        if self._current is not None and self._event_id is None:
+            self._event_id = run_id  # an old script began it, without saying which run it is
+        return self._current is not None and run_id in (None, self._event_id)
 
     def _begin(self, args: TrainingArguments, state: TrainerState, **kwargs: Any) -> bool:
         """Open the run if it is not yet; False where this process does not report."""
@@ -199,15 +226,19 @@ class TrackerCallback(TrainerCallback, ExportableState):
             return False
         if not self._is_begun(**kwargs):
             self._close_run()
-            rest = {key: value for key, value in kwargs.items() if key != "model"}
-            self.setup(args, state, kwargs.get("model"), **rest)
+            self._told = {key: value for key, value in kwargs.items() if key != "model"}
+            model = kwargs.get("model")
+            self.setup(args, state, model, **declared_by(self.setup, self._told))
+            if self._current is None:  # an old override that calls no super: it begins the run by itself
+                TrackerCallback.setup(self, args, state, model)
+            self._told = {}
         return True
 
     def _submit_log(
         self, logs: Mapping[str, Any], step: int, number: int | None, kwargs: Mapping[str, Any]
     ) -> None:
         """Queue a log; with its number among the run's logs it is sent once, however often it is made."""
-        values = {key: _to_plain(value) for key, value in logs.items()}
+        values = {key: to_plain(value) for key, value in logs.items()}
         values = add_headings(values, kwargs.get("metric_prefixes", ()))
         if number is None:
             self.guard.submit(self.write, values, step)
@@ -260,13 +291,3 @@ class TrackerCallback(TrainerCallback, ExportableState):
         with contextlib.suppress(OSError):
             ledger = Ledger(self.run.output_dir, self.name)
             ledger.note(self.run.run_id, self.service_id, self.run.num_sent, self._is_ended, is_closed)
-
-
-def final_metrics(history: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last value of everything that was logged."""
-    return {key: value for entry in history for key, value in entry.items() if key != "step"}
-
-
-def _to_plain(value: Any) -> Any:
-    """Arrays and tensors of one number as that number."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value

@@ -20,7 +20,7 @@ RETRY_DELAYS = (0.5, 2.0, 8.0)  # seconds before the second, third and fourth at
 QUEUE_SIZE = 10_000  # calls that may wait for a slow service
 LEAST_WAIT, WAIT_SHARE = 2.0, 0.03  # at the end of training: seconds, or this share of the guard's life
 TRAIN_PATIENCE = 3.0  # at the end of training, a call that takes longer is taken to hang
-EXIT_PATIENCE, EXIT_WAIT = 10.0, 20.0  # the same when Python ends, and how long that may take in all
+EXIT_PATIENCE, EXIT_WAIT = 15.0, 20.0  # the same when Python ends, and how long that may take in all
 
 
 class SetupError(RuntimeError):

@@ -16,7 +16,7 @@ def add_headings(logs: Mapping[str, Any], prefixes: Iterable[str] = SPLITS) -> d
         prefixes: What keys of an evaluation or prediction begin with.
     """
     known = sorted({*SPLITS, *prefixes} - {""}, key=len, reverse=True)  # longest first: eval_b_ before eval_
-    return {_with_heading(key, known): value for key, value in logs.items()}
+    return {_with_heading(str(key), known): value for key, value in logs.items()}
 
 
 def rewrite_logs(d: Mapping[str, Any]) -> dict[str, Any]:

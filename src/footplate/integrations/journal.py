@@ -35,11 +35,14 @@ class Journal:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder, JOURNAL_NAME)
         self._descriptor: int | None = None
+        self._begin = b""  # the line of the run that is written now
         self._has_failed = self._is_cut = False
 
     def write(self, kind: str, **values: Any) -> None:
         """Append one event; a full disk is said once and stops nothing."""
         data = _encode({"kind": kind, "time": time.time(), **values})
+        if kind == "begin":
+            self._begin = data
         try:
             # one write to a file opened for appending: a kill leaves whole lines, or one cut at its end
             data = b"\n" + data if self._is_cut else data
@@ -57,14 +60,20 @@ class Journal:
             os.close(self._descriptor)
         self._descriptor = None
 
+    def __del__(self) -> None:  # a process may make thousands of trainers
+        self.close()
+
     def _open(self) -> int:
-        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0:
+        is_gone = self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0
+        if is_gone:
             self.close()  # somebody removed the folder: 0.3 microseconds, and the next events are kept
         if self._descriptor is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             if _ends_in_mid_line(self.path):
                 os.write(self._descriptor, b"\n")  # what a kill cut off stays alone on its line
+            if is_gone:
+                os.write(self._descriptor, self._begin)
         return self._descriptor
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from footplate.callbacks.base import TrainerCallback
-from footplate.integrations.base import final_metrics
 from footplate.integrations.journal import Journal
 from footplate.integrations.run import describe_run
+from footplate.integrations.values import final_metrics
 from footplate.state import TrainerControl, TrainerState
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ class JournalCallback(TrainerCallback):
         self._run_id = None
         journal = self._begin(args, state, **kwargs)
         if journal is not None:
-            _listen(_WarningWriter(journal, state))
+            writer = _WarningWriter(journal, state)
+            _listen(writer)
+            weakref.finalize(self, _forget, writer)  # a run that breaks off says nothing, and goes with this
 
     def on_log(
         self,
@@ -159,7 +162,12 @@ class _WarningWriter(logging.Handler):
 def _listen(writer: _WarningWriter | None) -> None:
     """Let `writer` hear the warnings from now on, and nobody before it: a run that broke off left its own."""
     root = logging.getLogger("footplate")
-    for handler in [handler for handler in root.handlers if isinstance(handler, _WarningWriter)]:
-        root.removeHandler(handler)
+    for handler in root.handlers[:]:
+        if isinstance(handler, _WarningWriter):
+            _forget(handler)
     if writer is not None:
         root.addHandler(writer)
+
+
+def _forget(writer: _WarningWriter) -> None:
+    logging.getLogger("footplate").removeHandler(writer)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
@@ -16,6 +16,8 @@ from footplate.wrappers import unwrap_model
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
     from footplate.state import TrainerState
+
+logger = logging.getLogger(__name__)
 
 REPORTED_PACKAGES = ("footplate", "torch", "accelerate", "transformers", "datasets", "numpy", "safetensors")
 
@@ -103,14 +105,22 @@ def _describe_model(model: Any) -> dict[str, Any]:
     if model is None:
         return {}
     parameters = list(model.parameters())
-    config = getattr(unwrap_model(model), "config", None)
-    to_dict = getattr(config, "to_dict", None)
     return {
         "class": type(unwrap_model(model)).__name__,
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        "config": to_dict() if callable(to_dict) else dict(config) if isinstance(config, Mapping) else {},
+        "config": _describe_config(unwrap_model(model)),
     }
+
+
+def _describe_config(model: Any) -> dict[str, Any]:
+    try:
+        config = getattr(model, "config", None)
+        to_dict = getattr(config, "to_dict", None)
+        return to_dict() if callable(to_dict) else dict(config) if isinstance(config, Mapping) else {}
+    except Exception as error:  # code of somebody else, and not worth a run
+        logger.warning("The configuration of the model cannot be reported: %r.", error)
+        return {}
 
 
 def _find_versions() -> dict[str, str]:
@@ -128,7 +138,6 @@ def _describe_machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.machine(),
         "num_cpus": os.cpu_count(),
-        "python": sys.executable and Path(sys.executable).name,
         "host": platform.node(),
         "process": os.getpid(),
     }

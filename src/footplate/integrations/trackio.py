@@ -49,13 +49,18 @@ class TrackioCallback(KnowingTracker):
         return client
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *given: Any,
+        **kwargs: Any,
     ) -> None:
         """Open the run; one of the user's own is known on this thread only."""
         if "trackio" in sys.modules:
             current = _import_client().context_vars.current_run.get()
             self._given = None if current in _BEGUN_HERE else current
-        super().on_train_begin(args, state, control, **kwargs)
+        super().on_train_begin(args, state, control, *given, **kwargs)
 
     def open(self, run: Run) -> str | None:
         """Begin or continue the run; points past the resumed step are deleted where the database is local."""

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,12 @@ STEP_KEY = "train/global_step"
 FLUSH_SECONDS = 1.0  # how much of an offline run a kill may lose; the client's own value is 15
 TOTALS = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
 WAIT_SECONDS = 60.0  # how long the main thread waits for W&B where somebody asks for it there
+
+_holders: dict[str, list[WandbCallback]] = {}  # of each run that was begun here; the last one ends it
+_sent: dict[
+    str, dict[str, tuple[int, int]]
+] = {}  # by run and key: the last step, and the callback it is from
+_sharing = threading.Lock()
 
 
 class WandbCallback(KnowingTracker):
@@ -52,6 +59,8 @@ class WandbCallback(KnowingTracker):
     def _wandb(self) -> Any:
         """The client, once all that was sent has reached it, so that `self._wandb.log` finds the run."""
         self.wait_for_service(WAIT_SECONDS)
+        for other in _holders.get(self.service_id or "", ())[:]:
+            other.wait_for_service(WAIT_SECONDS)
         return _import_client()
 
     # ---- what the service does ----
@@ -59,10 +68,12 @@ class WandbCallback(KnowingTracker):
     def open(self, run: Run) -> str | None:
         """Begin or continue the run; what W&B already has of it is not sent again."""
         client = _import_client()
-        if self._is_own and client.run is not None and client.run.id != _find_id(run):
-            client.run.finish()  # the run of an earlier train()
-        self._is_own = client.run is None or (self._is_own and client.run is self._service)
-        self._service = client.run or client.init(**_init_options(client, run))
+        if self._service is not None and (
+            client.run is not self._service or self._service.id != _find_id(run)
+        ):
+            self.close()  # the run of an earlier train()
+        if self._service is None:
+            self._take_run(client, run)
         last_step = _find_last_step(self._service) if self._is_own else None
         self.learn(run, None if last_step is None else ())
         # the client answers before its file is whole, so that a run that was just closed is known here only
@@ -75,6 +86,12 @@ class WandbCallback(KnowingTracker):
     def write(self, values: dict[str, Any], step: int) -> None:
         """One row per step, under the run's own step and W&B's."""
         if step <= self._last_step:
+            return
+        with _sharing:  # nobody else may close the row in between
+            self._write_row(self._claim(values, step), step)
+
+    def _write_row(self, values: dict[str, Any], step: int) -> None:
+        if not values:
             return
         # W&B drops what comes for a row that somebody else's `log` has closed: a new row, then, whose place
         # on the axis is still right
@@ -97,26 +114,41 @@ class WandbCallback(KnowingTracker):
     def end(self, metrics: dict[str, Any], step: int) -> None:
         """The final numbers as the run's summary, and the model if it is wanted."""
         self._service.summary.update({key: metrics[key] for key in TOTALS if key in metrics})
-        if self._log_model in ("checkpoint", "end"):
-            self._log_artifact(self._final_checkpoint, ["final_model"])
+        if self._log_model not in ("checkpoint", "end"):
+            return
+        if self._final_checkpoint is None:
+            wanted = f"WANDB_LOG_MODEL={self._log_model}"
+            logger.warning("%s keeps no model: none was saved, which save_strategy decides.", wanted)
+        self._log_artifact(self._final_checkpoint, ["final_model"])
 
     def close(self) -> None:
-        """Finish a run that was begun here."""
-        if self._is_own and self._service is not None:
-            self._service.finish()
-        self._service = None
+        """Finish a run that was begun here, unless another callback still writes to it."""
+        service, self._service = self._service, None
+        if service is None or not self._is_own:
+            return
+        with _sharing:
+            _holders[service.id].remove(self)
+            if not _holders[service.id]:
+                del _holders[service.id]
+                _sent.pop(service.id, None)
+                service.finish()
 
     # ---- what the run tells it ----
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *given: Any,
+        **kwargs: Any,
     ) -> None:
         """Open the run, and let it watch the model where `WANDB_WATCH` asks for that."""
-        super().on_train_begin(args, state, control, **kwargs)
+        super().on_train_begin(args, state, control, *given, **kwargs)
         watched = os.getenv("WANDB_WATCH", "false").lower()
         if watched in ("gradients", "parameters", "all") and state.is_world_process_zero:
             # here and not on the guard's thread: hooks must not appear in the middle of a forward
-            _watch(self._wandb, kwargs.get("model"), watched, max(100, state.logging_steps))
+            _watch(self._wandb, kwargs.get("model", *given[:1]), watched, max(100, state.logging_steps))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -127,6 +159,29 @@ class WandbCallback(KnowingTracker):
         super().on_train_end(args, state, control, **kwargs)
 
     # ---- inside ----
+
+    def _take_run(self, client: Any, run: Run) -> None:
+        """Begin the run, or share the one that is there: the user's, or that of another callback."""
+        with _sharing:
+            self._service = client.run
+            if self._service is None:
+                self._service = client.init(**_init_options(client, run))
+                _holders[self._service.id] = []
+            self._is_own = self._service.id in _holders
+            if self._is_own:
+                _holders[self._service.id].append(self)
+
+    def _claim(self, values: dict[str, Any], step: int) -> dict[str, Any]:
+        """The values that no other callback has sent to this run: a point is told once, whoever is first."""
+        sent = _sent.setdefault(self._service.id, {})
+        own = (step, id(self))
+        free = {
+            key: value
+            for key, value in values.items()
+            if own[1] == sent.get(key, own)[1] or step > sent[key][0]
+        }
+        sent.update(dict.fromkeys(free, own))
+        return free
 
     def _log_artifact(self, folder: str | None, aliases: list[str]) -> None:
         """Keep a sealed checkpoint as a version of the run's model, unless it was rotated away."""

@@ -38,19 +38,20 @@ class ReportCallback(TrainerCallback):
 
     def __init__(self) -> None:
         self._writer: ReportWriter | None = None
+        self._last_look: weakref.finalize[Any, Any] | None = None
         self._is_training = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Start with the first page."""
-        if self._writer is not None:
-            self._writer.give_up()
-        self._writer = None
+        if self._last_look is not None:
+            self._last_look()  # the run before: an error ended it, or nothing is left to do
+        self._writer = self._last_look = None
         self._is_training = True
         if state.is_world_process_zero and args.output_dir is not None:
             self._writer = ReportWriter(args.output_dir, find_defaults(type(args)))
-            weakref.finalize(self, self._writer.give_up)
+            self._last_look = weakref.finalize(self, self._writer.give_up)
             self._writer.request()
 
     def on_log(
@@ -108,7 +109,7 @@ class ReportWriter:
         self._wanted, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()  # a fork takes this object along, but not the thread
-        self._has_warned = False
+        self._is_broken = self._has_warned = False
 
     def request(self) -> None:
         """Have the page built soon; returns at once."""
@@ -131,13 +132,14 @@ class ReportWriter:
     def give_up(self) -> None:
         """Show how far a run came that nobody ended: an error, or the end of the process."""
         if self._thread is not None and self._process == os.getpid():
+            self._is_broken = True
             self.stop()
 
     def write_table(self, log_history: list[dict[str, Any]]) -> None:
         """Write the log history as a table."""
         try:
             History(log_history).to_csv(self.folder / CSV_NAME)
-        except OSError as error:
+        except Exception as error:  # a table is not worth a run either
             self._warn(CSV_NAME, error)
 
     def _work(self) -> None:
@@ -153,6 +155,7 @@ class ReportWriter:
         start = time.perf_counter()
         try:
             self._source.update()
+            self._source.data.is_broken = self._is_broken
             if self._source.data.begun:
                 save_page(build_page(describe_runs([self._source.data], self._defaults)), self._path)
                 self.num_built += 1

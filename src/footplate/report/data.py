@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from footplate.report.plain import (
+    as_mapping,
+    as_number,
+    find_prefixes,
+    plain,
+    plain_row,
+    shorten,
+    split_key,
+    within,
+)
 from footplate.report.series import Series, Spaced, TimeParts
 
 SPLITS = ("eval", "test")
 WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both sums up the run, and is no point of a curve
 NO_CURVE = {"epoch", "step", "train_runtime"}
-MAX_TEXT, MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 1000, 20, 200, 100
+MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 20, 200, 100
 MAX_SAMPLE_CHARACTERS = 1_500_000  # of all samples in one page
 
 
@@ -36,6 +44,7 @@ class RunData:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.run_id: str | None = None
+        self._held: list[Mapping[str, Any]] = []  # of a run that began after this one and has nothing to show
         self._start_over()
 
     def _start_over(self) -> None:
@@ -48,11 +57,10 @@ class RunData:
         self.saves: dict[int, str] = {}
         self.best: tuple[int, float | None] | None = None
         self.warnings: dict[str, dict[str, Any]] = {}
-        self.trackers: dict[str, dict[str, Any]] = {}
         self.resumed_at: list[int] = []
         self.step = 0
         self.epoch: float | None = None
-        self.is_over = self._is_aside = False
+        self.is_over = self.is_broken = self._is_aside = False
         self.first_time: float | None = None
         self.last_time: float | None = None
         self._seconds_before = 0.0  # of the legs so far, without the pauses between them
@@ -62,15 +70,17 @@ class RunData:
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Take in one event of the journal; one of an unknown kind, or without sense, is passed over."""
-        fold = getattr(self, f"_add_{event.get('kind')}", None)
-        step = event.get("step", 0)
-        if fold is None or not isinstance(step, int) or (self._is_aside and event["kind"] != "begin"):
+        kind, step = event.get("kind"), event.get("step", 0)
+        fold = getattr(self, f"_add_{kind}", None)
+        if fold is None or not isinstance(step, int) or (self._is_aside and kind != "begin"):
             return
+        if self._held and kind not in ("begin", "warning"):
+            self._show_held()
         fold(event)
-        if self._is_aside:
+        if self._is_aside or self._held:
             return
         self.step = max(self.step, step)
-        time = _number(event.get("time"))
+        time = as_number(event.get("time"))
         if time is not None:
             self.first_time, self.last_time = self.first_time or time, time
 
@@ -81,7 +91,9 @@ class RunData:
         is_other = event.get("run_id") != self.run_id
         # somebody only evaluates in the folder of a run: that is not the run to show
         self._is_aside = is_other and not event.get("max_steps") and bool(self.begun.get("max_steps"))
-        if self._is_aside:
+        # a run that fails at once must not push aside what is there to be looked at
+        self._held = [event] if is_other and self.curves and not self._is_aside else []
+        if self._is_aside or self._held:
             return
         if is_other:
             self._start_over()
@@ -92,9 +104,16 @@ class RunData:
             self.resumed_at.append(first_step)
         self.begun = dict(event)
         self.is_over = False
-        self._leg_start = _number(event.get("time"))
+        self._leg_start = as_number(event.get("time"))
         self._last_train_log = None if self._leg_start is None else (first_step, self._leg_start)
         self._seconds_apart = 0.0
+
+    def _show_held(self) -> None:
+        """The run that was held back has something to show now."""
+        held, self._held = self._held, []
+        self._start_over()
+        for event in held:
+            self.add(event)
 
     def _go_back_to(self, step: int) -> None:
         """Forget what lies past the step that a resumed run goes on from: it is made again."""
@@ -108,14 +127,16 @@ class RunData:
         self._seconds_before = (self.moments.last and self.moments.last.seconds) or 0.0
 
     def _add_log(self, event: Mapping[str, Any]) -> None:
-        logs = _mapping(event.get("logs"))
+        logs = as_mapping(event.get("logs"))
         if logs.keys() >= WHOLE_RUN:
-            self.summary = _plain(logs)
+            self.summary = plain(logs)
             return
-        step, time = event.get("step", 0), _number(event.get("time"))
-        self._note_moment(step, time, _number(event.get("epoch", logs.get("epoch"))))
+        if logs.get("nonfinite") and logs.get("loss") == 0:
+            logs = {**logs, "loss": math.nan}  # all of it was left out of the sum: no loss is not a loss of 0
+        step, time = event.get("step", 0), as_number(event.get("time"))
+        self._note_moment(step, time, as_number(event.get("epoch", logs.get("epoch"))))
         self._add_points(step, logs, event.get("prefixes"))
-        seconds = {k: v for k, v in _mapping(event.get("seconds")).items() if _number(v) is not None}
+        seconds = {k: v for k, v in as_mapping(event.get("seconds")).items() if as_number(v) is not None}
         if seconds:
             self.parts.add(step, seconds)
             self._seconds_apart += seconds.get("evaluation", 0.0) + seconds.get("saving", 0.0)
@@ -123,7 +144,7 @@ class RunData:
             self._note_speed(step, time)
 
     def _add_predict(self, event: Mapping[str, Any]) -> None:
-        self._add_points(event.get("step", 0), _mapping(event.get("logs")), event.get("prefixes"))
+        self._add_points(event.get("step", 0), as_mapping(event.get("logs")), event.get("prefixes"))
 
     def _add_points(self, step: int, logs: Mapping[str, Any], prefixes: Any) -> None:
         told = [str(prefix) for prefix in prefixes] if isinstance(prefixes, list) else []
@@ -154,7 +175,7 @@ class RunData:
     def _add_samples(self, event: Mapping[str, Any]) -> None:
         rows = event.get("rows")
         if isinstance(rows, list) and rows:
-            shown = [_row(row) for row in rows[:MAX_ROWS] if isinstance(row, Mapping)]
+            shown = [plain_row(row) for row in rows[:MAX_ROWS] if isinstance(row, Mapping)]
             source = str(event.get("source", "eval"))
             self.samples.add({"step": event.get("step", 0), "source": source, "rows": shown})
 
@@ -162,10 +183,13 @@ class RunData:
         step = event.get("step", 0)
         self.saves[step] = Path(str(event.get("folder") or f"checkpoint-{step}")).name
         if isinstance(event.get("best_step"), int):
-            self.best = (event["best_step"], _number(event.get("best_metric")))
+            self.best = (event["best_step"], as_number(event.get("best_metric")))
 
     def _add_warning(self, event: Mapping[str, Any]) -> None:
-        message = _shorten(str(event.get("message", "")))
+        if self._held:
+            self._held = [*self._held, event][: MAX_WARNINGS + 1]
+            return
+        message = shorten(str(event.get("message", "")))
         known = self.warnings.get(message)
         if known is not None:
             known["count"] += 1
@@ -173,13 +197,9 @@ class RunData:
             level, step = str(event.get("level", "WARNING")), event.get("step")
             self.warnings[message] = {"message": message, "level": level, "step": step, "count": 1}
 
-    def _add_tracker(self, event: Mapping[str, Any]) -> None:
-        known = self.trackers.setdefault(str(event.get("tracker")), {})
-        known.update({k: str(event[k]) for k in ("run_id", "error") if event.get(k) is not None})
-
     def _add_end(self, event: Mapping[str, Any]) -> None:
         self.is_over = True
-        self.summary = {**_plain(_mapping(event.get("metrics"))), **self.summary}
+        self.summary = {**plain(as_mapping(event.get("metrics"))), **self.summary}
 
     # ---- for the page ----
 
@@ -188,16 +208,16 @@ class RunData:
         begun = self.begun
         max_steps = begun.get("max_steps")
         max_steps = max_steps if isinstance(max_steps, int) else 0
-        ended = "finished" if self.step >= max_steps else "stopped"
+        ended = "finished" if self.step >= max_steps and self.is_over else "stopped"
         return {
-            "name": _shorten(str(begun.get("name") or self.folder.resolve().name)),
+            "name": shorten(str(begun.get("name") or self.folder.resolve().name)),
             "run_id": str(self.run_id or ""),
             "folder": str(self.folder),
-            "status": ended if self.is_over else "running",
+            "status": ended if self.is_over or self.is_broken else "running",
             "step": self.step,
             "max_steps": max_steps,
             "epoch": self.epoch,
-            "num_epochs": _number(_mapping(begun.get("settings")).get("num_train_epochs")),
+            "num_epochs": as_number(as_mapping(begun.get("settings")).get("num_train_epochs")),
             "first_time": self.first_time,
             "last_time": self.last_time,
             "seconds": self.moments.last and self.moments.last.seconds,
@@ -208,16 +228,15 @@ class RunData:
                 for (split, metric), curve in self.curves.items()
             ],
             "parts": self.parts.to_plain(),
-            "samples": _within(self.samples.items, num_characters),
+            "samples": within(self.samples.items, num_characters),
             "checkpoints": self._list_checkpoints(),
             "best": self._find_best(),
             "summary": self.summary,
             "warnings": list(self.warnings.values()),
-            "trackers": [{"name": name, **known} for name, known in self.trackers.items()],
-            "settings": _plain(_mapping(begun.get("settings"))),
-            "model": {k: v for k, v in _plain(_mapping(begun.get("model"))).items() if k != "config"},
-            "versions": _plain(_mapping(begun.get("versions"))),
-            "machine": _plain(_mapping(begun.get("machine"))),
+            "settings": plain(as_mapping(begun.get("settings"))),
+            "model": {k: v for k, v in plain(as_mapping(begun.get("model"))).items() if k != "config"},
+            "versions": plain(as_mapping(begun.get("versions"))),
+            "machine": plain(as_mapping(begun.get("machine"))),
         }
 
     def _list_checkpoints(self) -> list[dict[str, Any]]:
@@ -236,61 +255,12 @@ class RunData:
 
     def _find_best(self) -> dict[str, Any] | None:
         """The best value of the metric that decides, and where it was."""
-        settings = _mapping(self.begun.get("settings"))
+        settings = as_mapping(self.begun.get("settings"))
         name = str(settings.get("metric_for_best_model") or "loss").removeprefix("eval_")
         is_higher = settings.get("greater_is_better")
         is_higher = is_higher if isinstance(is_higher, bool) else not name.endswith("loss")
-        curve = self.curves.get(("eval", name))
+        named = {f"{split}_{metric}": (split, metric) for split, metric in self.curves}
+        split, metric = named.get(f"eval_{name}", ("eval", name))  # one set of several has a split of its own
+        curve = self.curves.get((split, metric))
         found = (curve.find_extreme(is_higher) if curve is not None else None) or self.best
-        return None if found is None else {"name": f"eval {name}", "step": found[0], "value": found[1]}
-
-
-def find_prefixes(logs: Mapping[str, Any]) -> list[str]:
-    """What the keys of an evaluation begin with, told by its own runtime being among them."""
-    starts = [key.removesuffix("_runtime") for key in logs if key.endswith("_runtime")]
-    return [start for start in starts if f"{start}_samples_per_second" in logs]
-
-
-@lru_cache(maxsize=10_000)
-def split_key(key: str, prefixes: tuple[str, ...]) -> tuple[str, str]:
-    """The split a key belongs to and the metric it names: `eval_f1` is f1 of eval."""
-    for prefix in sorted({*prefixes, "train"}, key=len, reverse=True):  # longest first: eval_b_ before eval_
-        match = re.match(rf"{re.escape(prefix)}[_/](.+)", key, flags=re.DOTALL)
-        if match:
-            return prefix, match.group(1)
-    return "train", key
-
-
-def _within(blocks: list[dict[str, Any]], num_characters: int) -> list[dict[str, Any]]:
-    """So many of the blocks, evenly chosen and with the last, as their text allows."""
-    sizes = [sum(len(str(value)) for row in block["rows"] for value in row.values()) for block in blocks]
-    every = max(1, math.ceil(sum(sizes) / max(num_characters, 1)))
-    return [*blocks[:-1][::every], *blocks[-1:]]
-
-
-def _row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(k): _shorten(v) if isinstance(v, str) else _plain(v) for k, v in row.items()}
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}  # the journal is JSON
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, or None."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
-
-
-def _plain(value: Any) -> Any:
-    """The value as strict JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    is_plain = value is None or isinstance(value, (bool, int, str))
-    return value if is_plain or (isinstance(value, float) and math.isfinite(value)) else str(value)
+        return None if found is None else {"name": f"{split} {metric}", "step": found[0], "value": found[1]}

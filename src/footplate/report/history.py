@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from footplate.report.files import save_text
 
 FIRST_COLUMNS = ("step", "epoch")
 
@@ -54,10 +57,11 @@ class History:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write one line per log, in the order they were made; what a log does not have is left empty."""
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, self.columns, restval="")
-            writer.writeheader()
-            writer.writerows(self._entries)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, restval="")
+        writer.writeheader()
+        writer.writerows(self._entries)
+        save_text(text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8"), path)
 
     def to_pandas(self) -> Any:
         """A data frame with one row per log."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.report.data import MAX_SAMPLE_CHARACTERS, RunData
+from footplate.report.files import save_text
 from footplate.report.source import events_of_state
 
 REPORT_NAME = "report.html"
@@ -89,14 +90,8 @@ def to_script_json(value: Any) -> str:
 
 
 def save_page(text: str, path: str | os.PathLike[str]) -> None:
-    """Put the page in its place in one move: whoever looks sees the old one or the new one, whole."""
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.new")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)  # there only where the move failed
+    """Write a page to its place, in one move."""
+    save_text(text, path)
 
 
 def find_defaults(arguments: Any) -> dict[str, Any]:

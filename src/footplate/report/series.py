@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -29,7 +29,7 @@ class Series:
 
     def add(self, step: int, value: float) -> None:
         """Append a point; a second one at the same step takes the place of the first."""
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # NaN, infinite, or a whole number that no float can hold
             self.steps_not_finite.append(step)
             return
         if self.steps and self.steps[-1] >= step:

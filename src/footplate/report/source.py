@@ -32,10 +32,16 @@ class RunSource:
         """Refuse a folder that holds no run."""
         if not self.folder.is_dir():
             raise ValueError(f"{str(self.folder)!r} is no folder. Give the output_dir of a run.")
-        if not (self.folder / JOURNAL_NAME).is_file() and find_state_file(self.folder) is None:
+        if not holds_run(self.folder):
+            inside = sorted(str(path) for path in self.folder.iterdir() if path.is_dir() and holds_run(path))
+            hint = (
+                f"There are runs inside: {' '.join(inside[:10])}"
+                if inside
+                else "Give the output_dir of a run."
+            )
             raise ValueError(
                 f"{str(self.folder)!r} holds neither {JOURNAL_NAME} nor {TRAINER_STATE_NAME}, itself or in a "
-                "checkpoint-*. Give the output_dir of a run."
+                f"checkpoint-*. {hint}"
             )
 
     def update(self) -> bool:
@@ -84,6 +90,11 @@ def parse_lines(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
             yield event
 
 
+def holds_run(folder: Path) -> bool:
+    """Whether a folder is the `output_dir` of a run."""
+    return (folder / JOURNAL_NAME).is_file() or find_state_file(folder) is not None
+
+
 def find_state_file(folder: Path) -> Path | None:
     """The trainer state of the folder itself or of its newest checkpoint, whichever was written last."""
     steps = {}
@@ -118,5 +129,7 @@ def events_of_state(state: Mapping[str, Any], folder: Path | None = None) -> Ite
         number = path.name.rpartition("-")[2]
         if number.isdecimal():
             yield {"kind": "save", "step": int(number), "folder": path.name, **best}
-    if any("train_runtime" in entry for entry in history):
+    step, max_steps = state.get("global_step"), state.get("max_steps")
+    is_whole = isinstance(step, int) and isinstance(max_steps, int) and step >= max_steps > 0
+    if is_whole or any("train_runtime" in entry for entry in history):
         yield {"kind": "end", "step": state.get("global_step", 0)}

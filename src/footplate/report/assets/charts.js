@@ -4,13 +4,14 @@ const TITLES = {
   loss: "Loss", learning_rate: "Learning rate", grad_norm: "Gradient norm", runtime: "Seconds per evaluation",
   updates_per_second: "Updates per second", samples_per_second: "Samples per second",
   steps_per_second: "Batches per second", tokens_per_second: "Tokens per second",
-  num_input_tokens_seen: "Input tokens seen",
+  num_input_tokens_seen: "Input tokens seen", nonfinite: "Values that were not finite",
 };
 const SPEED = ["updates_per_second", "tokens_per_second", "samples_per_second", "steps_per_second", "runtime"];
-const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen"];
-const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
+const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen", "nonfinite"];
+const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [5, 2, 1, 2, 1, 2]];
 const NOT_NOISY = ["learning_rate", "num_input_tokens_seen"];
 const MIN_POINTS_TO_SMOOTH = 12;
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
 
 const view = { x: "step", smoothing: 0, logs: new Set(), hidden: new Set(), zoom: null, samples: {}, open: new Set() };
 let charts = [];
@@ -18,7 +19,8 @@ let charts = [];
 /** The charts of some runs: [{metric, title, lines}], the loss first. */
 function planCharts(runs) {
   const byMetric = new Map();
-  const splits = [...new Set(["train", "eval", "test", ...runs.flatMap((run) => run.curves.map((c) => c.split))])];
+  const there = new Set(runs.flatMap((run) => run.curves.map((curve) => curve.split)));
+  const splits = [...new Set(["train", "eval", ...(there.has("test") ? ["test"] : []), ...there])];
   runs.forEach((run, index) => run.curves.forEach((curve) => {
     if (!byMetric.has(curve.metric)) byMetric.set(curve.metric, []);
     const split = splits.indexOf(curve.split);
@@ -88,8 +90,17 @@ function legendItem(line) {
   return make("button", {
     type: "button", class: "line", "aria-pressed": String(!view.hidden.has(line.key)), title: "Show or hide",
     onclick: () => { toggle(view.hidden, line.key); redrawCharts(); },
-  }, make("i", { style: { "border-color": color(line.color), "border-top-style": !line.dash.length ? "solid" : line.dash[0] < 4 ? "dotted" : "dashed" } }),
+  }, make("i", { style: { background: swatch(line) } }),
   make("span", { class: "name" }, line.label), line.valueNode);
+}
+
+/** A line as it is drawn, for the legend. */
+function swatch(line) {
+  const drawn = color(line.color);
+  if (!line.dash.length) return drawn;
+  let end = 0;
+  const stops = line.dash.map((length, i) => `${i % 2 ? "transparent" : drawn} ${end}px ${end += length}px`);
+  return `repeating-linear-gradient(90deg, ${stops.join(", ")})`;
 }
 
 function describeChart(plan, lines) {
@@ -124,7 +135,7 @@ function plot(holder, id, lines, isLog) {
   const chart = new uPlot({
     ...frame(holder, id === "loss" ? 300 : 210),
     scales: { x: { time: false, range: rangeOf }, y: isLog ? { distr: 3 } : { range: paddedRange } },
-    axes: [axis({ values: (u, ticks) => ticks.map(formatX) }), axis({ size: widthOfTicks, space: 34, values: (u, ticks) => ticks.map(formatTick) })],
+    axes: [axisX(), axis({ size: widthOfTicks, space: 34, values: (u, ticks) => ticks.map(formatTick) })],
     series,
     hooks: { setCursor: [(u) => showValues(u, lines, tip)], setSelect: [zoomToSelection] },
   }, uPlot.join(tables), holder);
@@ -164,6 +175,8 @@ function axis(options) {
     grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, ...options,
   };
 }
+
+const axisX = () => axis({ values: (u, ticks) => ticks.map(formatX), ...(view.x === "step" && { incrs: WHOLE_STEPS }) });
 
 function widthOfTicks(u, labels) {
   return 18 + 6.6 * Math.max(2, ...(labels || []).map((label) => label.length));

@@ -94,11 +94,17 @@ function grid(figures) {
   return make("div", { class: narrow % 3 === 1 && narrow % 2 === 0 || narrow === 2 ? "grid two" : "grid" }, figures);
 }
 
+function noCurves(shown) {
+  const isLogged = shown.runs.some((run) => run.curves.some((curve) => curve.values.length));
+  return isLogged ? "A curve needs two points; logging_steps says how often there is one. What was logged is under Results."
+    : "Nothing is logged yet.";
+}
+
 const BUILDERS = {
   headline, toolbar,
   curves: (shown) => {
     const figures = figuresOf(shown, false);
-    return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, "Nothing is logged yet."));
+    return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)));
   },
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];

@@ -32,7 +32,7 @@ function headline(data) {
       make("h1", null, `${runs.length} runs compared`),
       make("div", { class: "runs" }, runs.map((run, i) => make("div", { class: "run" },
         make("i", { style: { background: color(i) } }), make("b", null, run.label), statusOf(run),
-        make("span", { class: "quiet" }, progressText(run))))));
+        make("span", { class: "quiet" }, progressText(run)), bestText(run)))));
   }
   const run = runs[0];
   const share = run.max_steps ? Math.min(1, run.step / run.max_steps) : null;
@@ -62,6 +62,18 @@ function progressText(run) {
   return run.max_steps ? `step ${formatNumber(run.step)} of ${formatNumber(run.max_steps)}` : `step ${formatNumber(run.step)}`;
 }
 
+function bestText(run) {
+  const { best } = run;
+  return best && make("span", { class: "quiet" }, `best ${best.name} ${formatNumber(best.value, 4)} at step ${formatNumber(best.step)}`);
+}
+
+/** Updates per second between the first and the last log: a resumed run may know nothing of what was before. */
+function speedOf(run) {
+  const [steps, seconds] = run.moments, end = steps.length - 1;
+  const elapsed = end > 0 ? seconds[end] - seconds[0] : 0;
+  return elapsed > 0 ? (steps[end] - steps[0]) / elapsed : run.summary.train_steps_per_second;
+}
+
 function factsOf(run) {
   const last = (split, metric) => {
     const curve = run.curves.find((c) => c.split === split && c.metric === metric);
@@ -70,13 +82,13 @@ function factsOf(run) {
   const facts = [["Step", formatNumber(run.step), run.max_steps ? `of ${formatNumber(run.max_steps)}` : null]];
   if (run.epoch !== null) facts.push(["Epoch", formatNumber(run.epoch, 4), null]);
   const seconds = run.seconds ?? run.summary.train_runtime;
-  const left = run.status === "running" && run.seconds && run.step ? run.seconds / run.step * (run.max_steps - run.step) : 0;
+  const speed = speedOf(run);
+  const left = run.status === "running" && speed ? (run.max_steps - run.step) / speed : 0;
   const resumed = run.resumed_at.length ? `resumed at ${run.resumed_at.slice(-3).map((s) => formatNumber(s)).join(", ")}` : null;
   if (seconds) facts.push(["Time", formatDuration(seconds), left > 0 ? `about ${formatDuration(left)} left` : resumed]);
   if (last("train", "loss") !== null) facts.push(["Loss", formatNumber(last("train", "loss"), 4), "last logged"]);
   if (run.best) facts.push([`Best ${run.best.name}`, formatNumber(run.best.value, 4), `at step ${formatNumber(run.best.step)}`]);
-  const speed = run.summary.train_steps_per_second ?? last("train", "updates_per_second");
-  if (speed !== null && speed !== undefined) facts.push(["Updates per second", formatNumber(speed, 3), null]);
+  if (speed) facts.push(["Updates per second", formatNumber(speed, 3), null]);
   if (run.model.num_parameters) facts.push(["Parameters", formatTick(run.model.num_parameters), run.model.class]);
   return facts;
 }
@@ -124,7 +136,7 @@ function drawShares(run) {
     const chart = new uPlot({
       ...frame(holder, 160),
       scales: { x: { time: false, range: rangeOf }, y: { range: [0, 100] } },
-      axes: [axis({ values: (u, ticks) => ticks.map(formatX) }), axis({ size: 46, values: (u, ticks) => ticks.map((t) => `${t} %`) })],
+      axes: [axisX(), axis({ size: 46, values: (u, ticks) => ticks.map((t) => `${t} %`) })],
       series: [{}, ...top.map((i) => ({
         fill: partColor(names[i]), stroke: partColor(names[i]), width: 0, points: { show: false },
         paths: uPlot.paths.stepped({ align: -1 }),
@@ -164,9 +176,9 @@ function results(data) {
   const isMany = data.runs.length > 1;
   const heads = isMany ? ["Split", "Metric", ...data.runs.map((run) => run.label)] : ["Split", "Metric", "Last", "Lowest", "Highest"];
   const rows = entries.map((entry) => isMany
-    ? [entry.split, entry.metric, ...data.runs.map((_, r) => last(entry.found[r]))]
-    : [entry.split, entry.metric, last(entry.found[0]), extreme(entry.found[0], Math.min), extreme(entry.found[0], Math.max)]);
-  return section("results", "Results", table(heads, rows, { numeric: heads.map((_, i) => i).slice(2) }));
+    ? [breakable(entry.split), breakable(entry.metric), ...data.runs.map((_, r) => last(entry.found[r]))]
+    : [breakable(entry.split), breakable(entry.metric), last(entry.found[0]), extreme(entry.found[0], Math.min), extreme(entry.found[0], Math.max)]);
+  return section("results", "Results", table(heads, rows, { class: "results", numeric: heads.map((_, i) => i).slice(2) }));
 }
 
 function extreme(curve, choose) {
@@ -220,15 +232,13 @@ function environment(data) {
   const cards = groups.map(([title, field]) => {
     const names = [...new Set(data.runs.flatMap((run) => Object.keys(run[field])))];
     if (!names.length) return null;
-    const cell = (run, name) => run[field][name] === undefined ? "–" : typeof run[field][name] === "number" ? formatNumber(run[field][name]) : formatValue(run[field][name]);
+    const cell = (run, name) => run[field][name] === undefined ? "–" : typeof run[field][name] === "number" && field === "model" ? formatNumber(run[field][name]) : formatValue(run[field][name]);
     const rows = names.map((name) => {
       const values = [...new Set(data.runs.map((run) => cell(run, name)))];
       return [name.replaceAll("_", " "), values.join("  ·  ")];
     });
     return make("div", { class: "card" }, make("h3", null, title), table(["", ""], rows, { class: "plain" }));
   });
-  const trackers = data.runs.flatMap((run) => run.trackers.map((t) => [t.name, t.error ? `failed: ${t.error}` : t.run_id || ""]));
-  if (trackers.length) cards.push(make("div", { class: "card" }, make("h3", null, "Trackers"), table(["", ""], trackers, { class: "plain" })));
   return cards.some(Boolean) ? section("environment", "Environment", make("div", { class: "cards" }, cards)) : null;
 }
 

@@ -26,8 +26,7 @@ function formatNumber(value, digits = 5) {
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
     return value.toExponential(Math.min(3, digits - 1)).replace(/\.?0+e/, "e").replace("e+", "e");
   }
-  const text = value.toPrecision(digits);
-  return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
+  return value.toLocaleString("en-US", { maximumSignificantDigits: digits });
 }
 
 /** A number beside an axis. */
