@@ -469,6 +469,20 @@ def test_a_metric_object_can_choose_the_best_model(tmp_path):
         ).train()
 
 
+def test_a_metric_object_needs_no_batch_eval_metrics_and_minds_it_not(tmp_path):
+    data = tiny.regression_data(10)
+    metrics = [
+        regression_trainer(
+            tmp_path,
+            eval_dataset=data,
+            compute_metrics=MeanAbsoluteError(),
+            settings={"batch_eval_metrics": by_batch},
+        ).evaluate()["eval_mean_absolute_error"]
+        for by_batch in (False, True)
+    ]
+    assert metrics[0] == metrics[1]
+
+
 def test_training_batches_are_not_for_metric_objects(tmp_path):
     with pytest.raises(ValueError, match="train_metrics=2"):
         regression_trainer(tmp_path, settings={"train_metrics": 2}, compute_metrics=MeanAbsoluteError())

@@ -165,8 +165,9 @@ class Trainer(Evaluating, Saving):
         checks.check_eval_dataset(self.args, self.eval_dataset)
         checks.check_train_length(self.args, self.train_dataset, loaders.has_length(self.train_dataset))
         parse_memory_limit(self.args.eval_memory_limit)
-        checks.check_batch_metrics(self.args, self.compute_metrics)
-        checks.check_train_metrics(self.args, self.compute_metrics, is_streaming(self.compute_metrics))
+        has_objects = is_streaming(self.compute_metrics)
+        checks.check_batch_metrics(self.args, self.compute_metrics, has_objects)
+        checks.check_train_metrics(self.args, self.compute_metrics, has_objects)
         checks.check_not_yet_supported(self.args)
 
     def _default_collator(self) -> Callable[[list[Any]], Any]:
@@ -1012,7 +1013,7 @@ class Trainer(Evaluating, Saving):
     def _raise_missing_loss(self, inputs: Any, outputs: Any) -> NoReturn:
         message = losses.explain_missing_loss(
             dataset_keys=columns.names_of(self.train_dataset if self.is_in_train else self.eval_dataset),
-            batch_keys=batches.keys_of(inputs),
+            batch_keys=[key for key in batches.keys_of(inputs) if batches.entry(inputs, key) is not None],
             forward_names=forward_parameters(self.model),
             output_keys=batches.keys_of(outputs),
             label_names=self.label_names,

@@ -28,9 +28,8 @@ TOTALS = ("train_runtime", "train_samples_per_second", "train_steps_per_second",
 WAIT_SECONDS = 60.0  # how long the main thread waits for W&B where somebody asks for it there
 
 _holders: dict[str, list[WandbCallback]] = {}  # of each run that was begun here; the last one ends it
-_sent: dict[
-    str, dict[str, tuple[int, int]]
-] = {}  # by run and key: the last step, and the callback it is from
+# by run and key: the last step that was sent, and the callback it is from
+_sent: dict[str, dict[str, tuple[int, int]]] = {}
 _sharing = threading.Lock()
 
 
@@ -68,9 +67,8 @@ class WandbCallback(KnowingTracker):
     def open(self, run: Run) -> str | None:
         """Begin or continue the run; what W&B already has of it is not sent again."""
         client = _import_client()
-        if self._service is not None and (
-            client.run is not self._service or self._service.id != _find_id(run)
-        ):
+        is_open = client.run is not None and client.run is self._service
+        if self._service is not None and not (is_open and self._service.id == _find_id(run)):
             self.close()  # the run of an earlier train()
         if self._service is None:
             self._take_run(client, run)
@@ -123,15 +121,15 @@ class WandbCallback(KnowingTracker):
 
     def close(self) -> None:
         """Finish a run that was begun here, unless another callback still writes to it."""
-        service, self._service = self._service, None
-        if service is None or not self._is_own:
-            return
-        with _sharing:
-            _holders[service.id].remove(self)
-            if not _holders[service.id]:
-                del _holders[service.id]
-                _sent.pop(service.id, None)
-                service.finish()
+        if self._service is not None and self._is_own:
+            with _sharing:
+                others = [holder for holder in _holders.pop(self._service.id, []) if holder is not self]
+                if others:
+                    _holders[self._service.id] = others
+                else:
+                    _sent.pop(self._service.id, None)
+                    self._service.finish()
+        self._service = None
 
     # ---- what the run tells it ----
 
@@ -175,11 +173,8 @@ class WandbCallback(KnowingTracker):
         """The values that no other callback has sent to this run: a point is told once, whoever is first."""
         sent = _sent.setdefault(self._service.id, {})
         own = (step, id(self))
-        free = {
-            key: value
-            for key, value in values.items()
-            if own[1] == sent.get(key, own)[1] or step > sent[key][0]
-        }
+        is_free = {key: sent.get(key, own)[1] == own[1] or step > sent[key][0] for key in values}
+        free = {key: value for key, value in values.items() if is_free[key]}
         sent.update(dict.fromkeys(free, own))
         return free
 

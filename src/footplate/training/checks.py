@@ -100,9 +100,11 @@ def check_some_batch(updates_done: int) -> None:
         raise ValueError("`train_dataset` gave no batch: it is empty, or its iterator can be read only once.")
 
 
-def check_batch_metrics(args: TrainingArguments, compute_metrics: Callable[..., Any] | None) -> None:
-    """Metrics that are computed batch by batch are told of the last batch."""
-    if not args.batch_eval_metrics or compute_metrics is None:
+def check_batch_metrics(
+    args: TrainingArguments, compute_metrics: Callable[..., Any] | None, is_streaming: bool = False
+) -> None:
+    """Metrics that are computed batch by batch are told of the last batch; objects know by themselves."""
+    if not args.batch_eval_metrics or compute_metrics is None or is_streaming:
         return
     if "compute_result" not in inspect.signature(compute_metrics).parameters:
         raise ValueError(
