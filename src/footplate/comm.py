@@ -82,6 +82,10 @@ def rebuild(like: Any, items: Any) -> Any:
 def move_to_device(batch: Any, device: torch.device | str, non_blocking: bool = False) -> Any:
     """The batch on `device`, in new containers: whoever pops from them leaves the loader's own alone."""
     target = torch.device(device)
+    if type(batch) is dict and all(
+        isinstance(leaf, torch.Tensor) and leaf.device == target for leaf in batch.values()
+    ):
+        return batch.copy()  # what a training on the CPU always meets
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -113,6 +117,8 @@ def nested_detach(tensors: Any) -> Any:
     Args:
         tensors: A tensor, or a nested list, tuple or mapping of them; other leaves pass as they are.
     """
+    if isinstance(tensors, torch.Tensor):
+        return tensors.detach()
     return map_nested(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, tensors)
 
 

@@ -93,7 +93,7 @@ class Collector:
         self.num_observed += num_rows or 0
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
-            losses = torch.as_tensor(losses).detach()
+            losses = losses.detach() if isinstance(losses, torch.Tensor) else torch.as_tensor(losses)
             self._losses.add(losses)
             self._rows.append(rows)
             if self._by_items:
@@ -200,15 +200,18 @@ class _Numbers:
 
     def add(self, tensor: torch.Tensor) -> None:
         self.sizes.append(tensor.numel())
-        self._pending.append(tensor.reshape(-1))
+        self._pending.append(tensor)
         if len(self._pending) > MAX_PENDING:
-            self._pending = [torch.cat(self._pending)]
+            self._join()
+
+    def _join(self) -> None:
+        self._pending = [torch.cat([tensor.reshape(-1) for tensor in self._pending])]
 
     def values(self) -> np.ndarray:
         """All numbers in one array."""
         if not self._pending:
             return np.empty(0)
-        self._pending = [torch.cat(self._pending)]
+        self._join()
         return np.asarray(nested_numpify(self._pending[0]))  # host sync: the only one that they need
 
 

@@ -41,8 +41,7 @@ class Store:
         if end > capacity and self._file is None:
             self.grow(max(end, capacity + max(capacity // 8, MIN_GROWTH)))
         if self._file is None:
-            slot = self._bytes[start:end].view(dtype).reshape(tensor.shape)
-            torch.from_numpy(slot).copy_(tensor)  # host sync
+            self._bytes[start:end].view(dtype)[:] = to_host(tensor).reshape(-1)  # host sync
         else:
             self._save(start, to_host(tensor))
         self.used = end
@@ -72,7 +71,7 @@ class Store:
 
     def _save(self, start: int, array: np.ndarray) -> None:
         assert self._file is not None
-        self._budget.write(self._file, start, array.reshape(-1).view(np.uint8).data)
+        self._budget.write(self._file, start, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def grow(self, num_bytes: int) -> None:
         """Make room for `num_bytes` in all, on the disk if the budget or the system gives no memory."""
@@ -134,6 +133,5 @@ def stored_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 def to_host(tensor: torch.Tensor) -> np.ndarray:
     """The tensor as it is stored."""
-    host = tensor.cpu()
-    is_known = stored_dtype(host.dtype) != np.float32 or host.dtype == torch.float32
-    return (host if is_known else host.float()).contiguous().numpy()
+    is_known = stored_dtype(tensor.dtype) != np.float32 or tensor.dtype == torch.float32
+    return (tensor if is_known else tensor.float()).numpy(force=True)
