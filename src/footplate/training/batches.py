@@ -13,6 +13,7 @@ from footplate.training.loss import read_loss
 
 Item = TypeVar("Item")
 
+MAPPING = (dict, Mapping)  # the first is what batches are, and far quicker to tell
 LABEL_KEYS = ("label", "labels", "label_ids", "start_positions", "end_positions")
 
 
@@ -28,7 +29,7 @@ def mark_last(items: Iterable[Item]) -> Iterator[tuple[Item, bool]]:
 
 def call_forward(model: nn.Module, inputs: Any) -> Any:
     """Call the model: with a mapping as keywords, a tuple or list as arguments, else with the one value."""
-    if isinstance(inputs, Mapping):
+    if isinstance(inputs, MAPPING):
         return model(**inputs)
     if isinstance(inputs, (tuple, list)):
         return model(*inputs)
@@ -37,7 +38,7 @@ def call_forward(model: nn.Module, inputs: Any) -> Any:
 
 def take_labels(inputs: Any, label_names: Sequence[str]) -> tuple[Any, Any]:
     """Inputs without their labels, and the labels: one as it is, several as a tuple, none as None."""
-    if isinstance(inputs, Mapping):
+    if isinstance(inputs, MAPPING):
         names = ["labels"] if "labels" in inputs else [name for name in label_names if name in inputs]
         labels = tuple(inputs[name] for name in names)
         rest = {key: value for key, value in inputs.items() if key not in names}
@@ -49,7 +50,7 @@ def take_labels(inputs: Any, label_names: Sequence[str]) -> tuple[Any, Any]:
 
 def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool) -> Any:
     """The labels in a batch: one as it is, several as a tuple, None unless all that are named are there."""
-    if not isinstance(inputs, Mapping):
+    if not isinstance(inputs, MAPPING):
         return take_labels(inputs, ())[1] if has_own_loss else None
     names = label_names or (["labels"] if has_own_loss else [])
     if not names or any(inputs.get(name) is None for name in names):
@@ -68,7 +69,7 @@ def loss_of_unnamed(inputs: Any, outputs: Any, labels: Any) -> tuple[torch.Tenso
 
     A batch without names has its labels last, and a scalar that outputs begin with is then the loss.
     """
-    if isinstance(inputs, Mapping):
+    if isinstance(inputs, MAPPING):
         loss = read_loss(outputs) if entry(outputs, "loss") is not None else None
         return (loss.mean() if loss is not None else None), labels
     loss = read_loss(outputs)
@@ -79,7 +80,7 @@ def loss_of_unnamed(inputs: Any, outputs: Any, labels: Any) -> tuple[torch.Tenso
 
 def entry(batch: Any, name: str) -> Any:
     """One entry of a batch, None where the batch is no mapping or has no such entry."""
-    return batch.get(name) if isinstance(batch, Mapping) else None
+    return batch.get(name) if isinstance(batch, MAPPING) else None
 
 
 def pick(batch: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -89,21 +90,21 @@ def pick(batch: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def without(inputs: Any, names: Collection[str]) -> Any:
     """A batch less some of its entries."""
-    if names and isinstance(inputs, Mapping):
+    if names and isinstance(inputs, MAPPING):
         return {key: value for key, value in inputs.items() if key not in names}
     return inputs
 
 
 def keys_of(batch: Any) -> list[str]:
     """The names in a batch, a sample or a model's outputs; none where it is no mapping."""
-    if isinstance(batch, Mapping):
+    if isinstance(batch, MAPPING):
         return [str(key) for key in batch]
     return [] if isinstance(batch, (tuple, list, torch.Tensor)) else list(getattr(batch, "__dict__", {}))
 
 
 def outputs_without_loss(outputs: Any, ignore_keys: Collection[str], has_loss: bool) -> Any:
     """What a model answered besides its loss: the bare value where there is one, else a tuple."""
-    if isinstance(outputs, Mapping):
+    if isinstance(outputs, MAPPING):
         ignored = {*ignore_keys, "loss"} if has_loss else set(ignore_keys)
         answers: Any = tuple(value for key, value in outputs.items() if key not in ignored)
     elif isinstance(outputs, (tuple, list)):
@@ -127,7 +128,7 @@ def count_input_tokens(
     inputs: Any, main_input_name: str, mode: str, pad_token_id: int | None
 ) -> int | torch.Tensor | None:
     """Tokens of a batch, all or without padding; None where the main input is not in it."""
-    if not isinstance(inputs, Mapping) or main_input_name not in inputs:
+    if not isinstance(inputs, MAPPING) or main_input_name not in inputs:
         return None
     main_input = inputs[main_input_name]
     if mode == "non_padding":
@@ -148,7 +149,7 @@ def split_batch(batch: Any, max_rows: int) -> list[Any]:
 def _rows(value: Any, rows: slice, num_rows: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value[rows] if value.dim() > 0 and value.shape[0] == num_rows else value
-    if isinstance(value, Mapping):
+    if isinstance(value, MAPPING):
         return {key: _rows(entry, rows, num_rows) for key, entry in value.items()}
     if (
         isinstance(value, list)

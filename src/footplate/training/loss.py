@@ -144,7 +144,7 @@ def has_item_labels(batch: Any, label_names: Collection[str]) -> bool:
 
 def read_loss(outputs: Any) -> torch.Tensor | None:
     """The loss in what a model returned: under "loss", else the first element; None when there is none."""
-    if isinstance(outputs, Mapping):
+    if isinstance(outputs, (dict, Mapping)):
         loss = outputs.get("loss")
     elif isinstance(outputs, torch.Tensor):
         loss = outputs if outputs.dim() == 0 else None
