@@ -44,7 +44,7 @@ BESIDE = {  # what a leaf may import besides the ground and its own folder
     "report": {"integrations.journal", "callbacks.base"},
     "search": set(),
 }
-TRAINER = {"trainer", "evaluating", "saving", "api", "seq2seq", "question_answering"}
+TRAINER = {"trainer", "evaluating", "rehearsing", "saving", "api", "seq2seq", "question_answering"}
 ABOVE = {"tasks", "cli", "demo", "testing", "__main__"}
 CORE = {"torch", "numpy", "tqdm", "safetensors", *sys.stdlib_module_names}
 

@@ -326,6 +326,7 @@ def test_runs_killed_at_random_moments_leave_the_newest_sealed_checkpoint(tmp_pa
     for kill in range(60):
         reported = kill_one_run(tmp_path, first, seed + kill, seconds)
         num_leftovers += any(path.name.startswith(".") for path in tmp_path.iterdir())
+        seconds *= 1.0 if reported else 1.1  # a machine that has become busier since
         newest = max(newest, reported or 0)
         found = find_last_checkpoint(tmp_path)
         assert found is not None, seed + kill
@@ -338,5 +339,5 @@ def test_runs_killed_at_random_moments_leave_the_newest_sealed_checkpoint(tmp_pa
     rotate_checkpoints(tmp_path, 2)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     print(f"60 kills, {newest} steps sealed, {num_leftovers} with something half done")
-    assert newest > 1  # a busy machine seals few
-    assert num_leftovers > 1
+    assert newest > 3
+    assert num_leftovers > 5
