@@ -225,7 +225,7 @@ def test_a_batch_is_copied_once_and_never_joined_again():
 
     few, many = operations(5), operations(50)
     assert not {"aten::cat", "aten::clone"} & {*few, *many}
-    assert many.get("aten::copy_", 0) - few.get("aten::copy_", 0) <= 45
+    assert many.get("aten::copy_", 0) == few.get("aten::copy_", 0)  # numpy copies, straight to where it stays
 
 
 @pytest.mark.parametrize("limit", [None, 1])
