@@ -7,14 +7,18 @@ TORCH ?= torch==2.13.0
 # Two busy threads on a small shared machine wait on each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-slow lint types bench clean
+# All cores; tests/conftest.py keeps a small selection in one process. Idle workers take tests from busy ones.
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: help demo test test-slow lint types size bench clean
 
 help:
 	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
-	@echo "make test       run the test suite"
+	@echo "make test       run the test suite on all cores; the last line says how long it took"
 	@echo "make test-slow  run the tests marked slow as well"
 	@echo "make lint       ruff: rules and format"
 	@echo "make types      mypy, strict"
+	@echo "make size       count code, comments and what the Trainer holds, beside the limits"
 	@echo "make bench      footplate beside a hand-written loop, transformers, Lightning and Accelerate"
 
 # torch comes first and alone, so that nothing else chooses a build of it.
@@ -36,10 +40,10 @@ demo: $(VENV)/.core
 	$(BIN)/python -m footplate.demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -47,6 +51,9 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+size:
+	@$(PYTHON) tools/size.py $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)

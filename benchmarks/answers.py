@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset
-from footplate.evaluation.answers import postprocess_qa_predictions
+from footplate.qa.answers import postprocess_qa_predictions
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from slow_answers import answer_slowly

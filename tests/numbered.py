@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import random
+from collections.abc import Callable, Iterable
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from footplate import rng
+from footplate.batch import find_length
 
 FIELDS = {
     "dataloader_num_workers": 0,
@@ -122,3 +127,47 @@ def generator_states() -> tuple[Any, ...]:
     """The states of all global generators, in values that compare."""
     kind, key, *rest = np.random.get_state()
     return random.getstate(), kind, key.tolist(), rest, torch.get_rng_state().tolist()
+
+
+def restored(state: Any) -> Any:
+    """A state as a checkpoint gives it back."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def run_interrupted(
+    builds: Iterable[Callable[[], Any]], stops: list[int], num_epochs: int
+) -> list[tuple[dict[str, Any], list[float]]]:
+    """What a run sees, and draws after each batch, that is stopped after so many batches again and again.
+
+    Each part has a loader of its own, in a process whose generators are anywhere. As by the Trainer, they are
+    restored after the pass has started, which draws a number, and no batch is asked for after the last.
+    """
+    rng.seed_all(0)
+    seen, state, states, epoch = [], None, None, 0
+    for make, stop in zip(builds, [*stops, None], strict=False):
+        loader = make()
+        loader.keeps_unused = True
+        if state is not None:
+            loader.load_state_dict(restored(state))
+        count = 0
+        while epoch < num_epochs and count != stop:
+            loader.set_epoch(epoch)
+            batches = iter(loader)
+            if state is not None and states is not None:
+                rng.restore(states)
+                is_over = state["num_samples"] == find_length(loader.batch_sampler.sampler)
+                batches, states = iter(()) if is_over else batches, None
+            for batch in batches:
+                seen.append((contents([batch])[0], noise()))
+                loader.settle()
+                count += 1
+                if count == stop:
+                    break
+            else:
+                epoch += 1
+        state, states = loader.state_dict(), rng.capture()
+        rng.seed_all(99)
+    return seen

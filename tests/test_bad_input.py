@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 import tiny
-from footplate import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
+from footplate import EvalPrediction, Trainer, TrainerCallback, TrainingArguments, default_data_collator
 
 DATA = tiny.regression_data(16)
 
@@ -369,9 +369,9 @@ def test_a_forward_that_names_no_column_of_a_table_is_refused(workplace):
     assert_refused(workplace, ValueError, *fragments, trainer={"train_dataset": rows})
 
 
-@pytest.mark.parametrize("setting", ["train_metrics", "batch_eval_metrics"])
+@pytest.mark.parametrize("setting", ["train_metrics_batches", "batch_eval_metrics"])
 def test_metrics_that_cannot_be_computed_are_refused(workplace, setting):
-    given = {} if setting == "train_metrics" else {"compute_metrics": lambda prediction: {}}
+    given = {} if setting == "train_metrics_batches" else {"compute_metrics": lambda prediction: {}}
     assert_refused(workplace, ValueError, f"{setting}=", "compute_metrics", trainer=given, **{setting: 1})
 
 
@@ -379,6 +379,284 @@ def test_train_takes_no_unknown_argument(tmp_path):
     trainer = Trainer(tiny.Regression(), tiny.arguments(tmp_path), train_dataset=DATA)
     with pytest.raises(TypeError, match="'resume'"):
         trainer.train(resume=True)
+
+
+# ---- mistakes that used to end inside of something else ----
+
+
+class TakesOne(nn.Module):
+    """Without a loss: the samples' last entry has no place in forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.weight * x
+
+
+class TakesKeywords(TakesOne):
+    def forward(self, labels: Any = None, **inputs: Any) -> Any:  # type: ignore[override]
+        return {"loss": (self.weight * inputs["x"] - labels).square().mean()}
+
+
+class OtherName(TakesOne):
+    def forward(self, features: Any, labels: Any = None) -> Any:  # type: ignore[override]
+        return {"loss": (self.weight * features - labels).square().mean()}
+
+
+class LossPerRow(TakesOne):
+    def forward(self, x: torch.Tensor, labels: Any = None) -> Any:  # type: ignore[override]
+        return {"loss": (self.weight * x - labels).square()}
+
+
+def keep_rows(rows: list[Any]) -> list[Any]:
+    return rows
+
+
+def forget(rows: list[Any]) -> None:
+    pass
+
+
+def no_loss(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> None:
+    pass
+
+
+def forget_labels_of(rows: list[Any]) -> Any:
+    return {"x": torch.stack([row["x"] for row in rows])}
+
+
+def loss_as_number(outputs: Any, labels: Any) -> float:
+    return (outputs["logits"] - labels).square().mean().item()
+
+
+PAIRS = [(row["x"], row["labels"]) for row in DATA]
+TABLE_ROWS = {"x": [1.0, 2.0, 3.0, 4.0], "labels": [1.0, 2.0, 3.0, 4.0]}
+
+
+def table() -> Any:
+    from datasets import Dataset as Table
+
+    return Table.from_dict(TABLE_ROWS)
+
+
+MISTAKES: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], type[Exception], tuple[str, ...]]] = {
+    "a sample is None": (
+        tiny.Regression,
+        {"train_dataset": [*DATA[:3], None]},
+        ValueError,
+        ("Sample ", "of a batch of 4 is None", "__getitem__", "dataset[i] is None"),
+    ),
+    "all samples are None": (
+        tiny.Regression,
+        {"train_dataset": [None] * 8},
+        ValueError,
+        ("Sample 0 of a batch of 4 is None", "__getitem__"),
+    ),
+    "a tuple is None": (
+        tiny.Regression,
+        {"train_dataset": [*PAIRS[:3], None]},
+        ValueError,
+        ("of a batch of 4 is None", "__getitem__"),
+    ),
+    "a sample is None, with a collator of the user's": (
+        tiny.Regression,
+        {"train_dataset": [*DATA[:3], None], "data_collator": forget_labels_of},
+        ValueError,
+        ("of a batch of 4 is None", "__getitem__"),
+    ),
+    "a loader as dataset": (
+        tiny.Regression,
+        {"train_dataset": DataLoader(DATA, batch_size=2)},
+        TypeError,
+        ("The training set is a DataLoader", "loader.dataset", "get_train_dataloader"),
+    ),
+    "tuples without a loss": (
+        TakesOne,
+        {"train_dataset": PAIRS},
+        TypeError,
+        ("A batch of 2 entries", "TakesOne.forward takes ['x']", "tuples", "compute_loss_func"),
+    ),
+    "a collator that returns the samples": (
+        tiny.Regression,
+        {"data_collator": keep_rows},
+        TypeError,
+        ("A batch is a list of 4 samples", "data_collator", "dictionary of tensors"),
+    ),
+    "a collator that returns nothing": (
+        tiny.Regression,
+        {"data_collator": forget},
+        TypeError,
+        ("A batch is None", "data_collator", "`return`"),
+    ),
+    "a loss for each row": (
+        LossPerRow,
+        {},
+        ValueError,
+        ("The loss has shape (4,)", "loss.mean()", "reduction"),
+    ),
+    "a column that **kwargs does not name": (
+        TakesKeywords,
+        {},
+        ValueError,
+        ("forward looked for 'x'", "was dropped", "**kwargs names no column", "remove_unused_columns=False"),
+    ),
+    "a column of a table that **kwargs does not name": (
+        TakesKeywords,
+        {"train_dataset": table()},
+        ValueError,
+        ("forward looked for 'x'", "was dropped", "remove_unused_columns=False"),
+    ),
+    "a column of another name": (
+        OtherName,
+        {},
+        TypeError,
+        ("missing a required argument: 'features'", "['x'] were dropped", "Rename columns"),
+    ),
+    "a loss function without return": (
+        tiny.Regression,
+        {"compute_loss_func": no_loss},
+        TypeError,
+        ("no_loss returned None", "as a tensor", "`return`"),
+    ),
+    "a loss function that returns a number": (
+        tiny.Regression,
+        {"compute_loss_func": loss_as_number},
+        TypeError,
+        ("loss_as_number returned a loss of type float", ".item()"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_gets_advice_before_the_first_update(workplace, case):
+    model, given, error, fragments = MISTAKES[case]
+    assert_refused(
+        workplace, error, *fragments, model=model(), trainer=dict(given), per_device_train_batch_size=4
+    )
+
+
+def test_a_column_that_forward_may_have_wanted_is_named_where_forward_fails(tmp_path, caplog):
+    class AsksForIt(TakesOne):
+        def forward(self, labels: Any = None, **inputs: Any) -> Any:  # type: ignore[override]
+            return {"loss": (self.weight * inputs.get("x") - labels).square().mean()}
+
+    with pytest.raises(TypeError, match="NoneType"):  # the error is forward's own
+        run(tmp_path, AsksForIt())
+    assert "If it needs one of the columns ['x']: they were dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("returned", "fragments"),
+    [
+        (lambda loss: None, ("compute_loss returned None", "(loss, outputs)", "`return`")),
+        (lambda loss: loss.item(), ("compute_loss returned a loss of type float", ".item()")),
+        (lambda loss: {"loss": loss}, ("compute_loss returned a loss of type dict",)),
+    ],
+)
+def test_a_compute_loss_that_returns_no_loss_is_refused(tmp_path, returned, fragments):
+    class Own(Trainer):
+        def compute_loss(
+            self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any
+        ) -> Any:
+            return returned(model(**inputs)["loss"])
+
+    updates = CountsUpdates()
+    trainer = Own(tiny.Regression(), tiny.arguments(tmp_path), train_dataset=DATA, callbacks=[updates])
+    with pytest.raises(TypeError) as caught:
+        trainer.train()
+    assert not [fragment for fragment in fragments if fragment not in str(caught.value)]
+    assert updates.count == 0
+
+
+def test_a_loader_is_refused_for_evaluation_too_unless_the_user_reads_it(tmp_path):
+    loader = DataLoader(DATA, batch_size=4)
+    trainer = Trainer(tiny.Regression(), tiny.arguments(tmp_path), eval_dataset=loader)
+    with pytest.raises(TypeError, match="evaluation set is a DataLoader"):
+        trainer.evaluate()
+
+    class ReadsIt(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return self.train_dataset
+
+    arguments = tiny.arguments(tmp_path, max_steps=2)
+    assert ReadsIt(tiny.Regression(), arguments, train_dataset=loader).train().global_step == 2
+
+
+def test_a_loss_of_one_value_with_a_dimension_trains(tmp_path):
+    class KeepsADimension(LossPerRow):
+        def forward(self, x: torch.Tensor, labels: Any = None) -> Any:
+            return {"loss": super().forward(x, labels)["loss"].mean()[None]}
+
+    given = {"train_dataset": DATA}
+    trainer = Trainer(KeepsADimension(), tiny.arguments(tmp_path, max_steps=2), **given)
+    assert trainer.train().global_step == 2
+
+
+def test_a_collator_that_leaves_out_samples_that_are_none_works(tmp_path):
+    def skip_missing(rows: list[Any]) -> Any:
+        return default_data_collator([row for row in rows if row is not None])
+
+    given = {"train_dataset": [*DATA[:3], None, *DATA[3:7]], "data_collator": skip_missing}
+    run(tmp_path, trainer=given, per_device_train_batch_size=4)
+
+
+@pytest.mark.parametrize("below", ["", "deeper/run"], ids=["the file itself", "below a file"])
+def test_an_output_dir_that_is_a_file_is_refused(tmp_path, below):
+    file = tmp_path / "taken"
+    file.write_text("notes")
+    with pytest.raises(ValueError, match=r"output_dir=.*file.*Set output_dir to a folder"):
+        Trainer(tiny.Regression(), tiny.arguments(file / below), train_dataset=DATA)
+    assert file.read_text() == "notes"
+
+
+def test_arguments_in_the_wrong_order_are_named(tmp_path):
+    model, arguments = tiny.Regression(), tiny.arguments(tmp_path)
+    with pytest.raises(TypeError, match=r"first argument of Trainer is `model`.*TrainingArguments.*by name"):
+        Trainer(arguments, model, train_dataset=DATA)
+    for data in (DATA, Endless(), table(), DataLoader(DATA)):
+        with pytest.raises(TypeError, match=r"second argument of Trainer is `args`, and it is data.*by name"):
+            Trainer(model, data)
+        with pytest.raises(TypeError, match=r"third argument of Trainer is `data_collator`, and it is data"):
+            Trainer(model, arguments, data)
+
+
+def other_optimizer() -> Any:
+    return torch.optim.SGD(tiny.Regression().parameters(), lr=0.1)
+
+
+def test_an_optimizer_over_another_models_parameters_is_refused(workplace):
+    given = {"optimizers": (other_optimizer(), None)}
+    fragments = ("None of the 2 parameters in SGD", "(Regression)", "`optimizers`")
+    assert_refused(workplace, ValueError, *fragments, trainer=given)
+
+
+def test_an_optimizer_over_another_model_is_warned_of_where_the_loss_is_the_users(tmp_path, caplog):
+    class TrainsAnother(Trainer):
+        def compute_loss(self, model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
+            return model(**inputs)["loss"]
+
+    optimizers = (other_optimizer(), None)
+    arguments = tiny.arguments(tmp_path, max_steps=1)
+    TrainsAnother(tiny.Regression(), arguments, train_dataset=DATA, optimizers=optimizers).train()
+    assert "None of the 2 parameters in SGD" in caplog.text
+
+
+def test_an_optimizer_that_also_holds_parameters_of_another_model_trains(tmp_path):
+    model = tiny.Regression()
+    sgd = torch.optim.SGD([*model.parameters(), *tiny.Regression().parameters()], lr=0.1)
+    run(tmp_path, model, trainer={"optimizers": (sgd, None)})
+
+
+def test_a_learning_rate_in_quotes_trains_as_the_number(tmp_path):
+    weights = []
+    for rate in (0.1, "1e-1"):
+        model = tiny.Regression()
+        run(tmp_path, model, learning_rate=rate)
+        weights.append([value.item() for value in model.parameters()])
+    assert weights[0] == weights[1]
+    with pytest.raises(ValueError, match="learning_rate='fast' is text that is not a number"):
+        run(tmp_path, learning_rate="fast")
 
 
 # ---- the metric of the best model ----

@@ -57,7 +57,7 @@ class TwoParts(Trainer):
         return (loss, outputs) if return_outputs else loss
 
 
-@pytest.mark.parametrize("weighting", ["default", "items"])
+@pytest.mark.parametrize("weighting", ["batches", "items"])
 @pytest.mark.parametrize("logging_steps", [1, 3])
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_recorded_parts_add_up_to_the_loss_at_every_log(tmp_path, accumulation, logging_steps, weighting):
@@ -338,7 +338,7 @@ def test_a_callback_added_later_sees_the_steps_from_then_on(tmp_path):
     assert all(seen["outputs"] is not None for seen in late.seen["on_step_end"])
 
 
-# ---- train_metrics ----
+# ---- train_metrics_batches ----
 
 
 class Counting(tiny.Regression):
@@ -364,7 +364,7 @@ def test_train_metrics_are_those_of_the_last_batches_without_another_forward(
     arguments = learning(
         tmp_path,
         max_steps=6,
-        train_metrics=3,
+        train_metrics_batches=3,
         gradient_accumulation_steps=accumulation,
         logging_steps=logging_steps,
         per_device_train_batch_size=5,
@@ -387,7 +387,7 @@ def test_train_metrics_leave_the_run_as_it_was(tmp_path):
     for num_batches in (0, 2):
         trainer = Trainer(
             tiny.bert_classifier(),
-            learning(tmp_path, learning_rate=1e-3, train_metrics=num_batches),
+            learning(tmp_path, learning_rate=1e-3, train_metrics_batches=num_batches),
             train_dataset=tiny.classification_data(),
             compute_metrics=lambda p: {"accuracy": (p.predictions.argmax(-1) == p.label_ids).mean()},
         )
@@ -415,7 +415,7 @@ def test_train_metrics_see_preprocessed_logits_and_ragged_batches(tmp_path):
     ]
     trainer = Trainer(
         tiny.gpt(),
-        learning(tmp_path, learning_rate=1e-3, train_metrics=4, per_device_train_batch_size=2),
+        learning(tmp_path, learning_rate=1e-3, train_metrics_batches=4, per_device_train_batch_size=2),
         data_collator=pad,
         train_dataset=rows,
         compute_metrics=lambda p: {"width": p.predictions.shape[1], "ndim": p.predictions.ndim},
@@ -1104,7 +1104,9 @@ def test_gradient_checkpointing_is_refused_by_a_module_that_has_none(tmp_path):
         learning(tmp_path, gradient_checkpointing=True),
         train_dataset=tiny.regression_data(),
     )
-    with pytest.raises(ValueError, match=r"gradient_checkpointing=True needs .* Regression has none.*=False"):
+    with pytest.raises(
+        ValueError, match=r"activation_checkpointing=True needs .* Regression has neither.*=False"
+    ):
         trainer.train()
     assert trainer.state.global_step == 0
 

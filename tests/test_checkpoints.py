@@ -103,7 +103,7 @@ def test_nothing_that_was_seen_is_read_again(tmp_path):
     subprocess.run(["rm", "-r", str(tmp_path / "run" / "checkpoint-8")], check=True)
     resumed = Counting(64)
     build(tmp_path / "run", resumed, max_steps=8).train(resume_from_checkpoint=True)
-    assert resumed.read == straight.read[40:]
+    assert resumed.read == straight.read[48:]  # the batch that was read ahead is in the checkpoint
 
 
 def test_a_late_place_in_a_million_samples_is_reached_as_fast_as_an_early_one(tmp_path):
@@ -114,7 +114,7 @@ def test_a_late_place_in_a_million_samples_is_reached_as_fast_as_an_early_one(tm
         first = build(folder, rows, max_steps=1000, per_device_train_batch_size=1000, save_steps=1)
         first.create_optimizer_and_scheduler(1000)
         first.state.global_step, first.state.max_steps = step, 1000
-        first._position.epoch, first._position.samples_done, first._position.is_begun = 0, step * 1000, True
+        first._current_run.feed.samples_done, first._current_run.feed.is_begun = step * 1000, True
         first.callback_handler.train_dataloader = None
         first._save_checkpoint(first.model, None)
         rows = Counting(1_000_000)
@@ -124,7 +124,7 @@ def test_a_late_place_in_a_million_samples_is_reached_as_fast_as_an_early_one(tm
         begun = time.perf_counter()
         resumed.train(resume_from_checkpoint=True)
         seconds[share] = time.perf_counter() - begun
-        assert len(rows.read) == 1000
+        assert len(rows.read) == 2000  # the batch of the last update, and the one read ahead
     assert seconds[0.9] < 2 * seconds[0.01] + 1
 
 
@@ -254,15 +254,21 @@ def test_a_run_begun_by_one_library_is_finished_by_the_other(tmp_path, first, th
 def test_a_run_is_extended_past_its_planned_end(tmp_path):
     build(tmp_path, max_steps=8).train()
     longer = build(tmp_path, max_steps=8)
-    assert longer.train(extend_to=12, extend_policy="stretch").global_step == 12
+    assert longer.train(extend_to_steps=12, extend_policy="stretch").global_step == 12
     rates = [entry["learning_rate"] for entry in longer.state.log_history if "learning_rate" in entry]
     assert rates[-1] == pytest.approx(0.05 / 12)
     assert weights_of(longer) != weights_of(build(tmp_path))
 
 
+def test_the_earlier_name_of_an_extension_works_with_a_notice(tmp_path, caplog):
+    build(tmp_path, max_steps=4).train()
+    assert build(tmp_path, max_steps=4).train(extend_to=6).global_step == 6
+    assert "train(extend_to_steps=6)" in caplog.text
+
+
 def test_extending_needs_something_to_extend(tmp_path):
     with pytest.raises(ValueError, match="no checkpoint"):
-        build(tmp_path).train(extend_to=20)
+        build(tmp_path).train(extend_to_steps=20)
 
 
 def test_a_change_that_would_make_another_run_is_refused(tmp_path):

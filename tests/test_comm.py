@@ -239,3 +239,16 @@ def test_two_processes_gather_each_others_rows(tmp_path):
         assert process.exitcode == 0
     expected = {"rows": [0.0, 0.0, 1.0, 1.0], "loss": [0.0, 1.0]}
     assert answers == [(0, 0, 2, expected), (1, 1, 2, expected)]
+
+
+def test_rows_are_taken_from_what_has_rows():
+    batch = {"x": torch.arange(6).reshape(3, 2), "names": ["a", "b", "c"], "scale": torch.tensor(2.0)}
+    taken = comm.take_rows(batch, slice(2))
+    assert taken["x"].tolist() == [[0, 1], [2, 3]]
+    assert taken["names"] == ["a", "b"]
+    assert taken["scale"].item() == 2.0
+    assert taken is not batch
+    one = comm.take_rows((batch, [batch["x"]]), 1)
+    assert (one[0]["x"].tolist(), one[0]["names"], one[1][0].tolist()) == ([2, 3], "b", [2, 3])
+    assert comm.take_rows(batch["names"], 1, num_rows=3) == "b"
+    assert comm.take_rows(batch["x"], 1, num_rows=2) is batch["x"]

@@ -120,7 +120,7 @@ def test_links_between_documents_lead_somewhere(document):
 def test_the_file_tree_of_the_readme_is_there():
     tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## The files")[1]
     named = set(re.findall(r"\b([a-z_]+\.py)\b", tree))
-    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").glob("*.py")]
+    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").glob("*.py"), *(ROOT / "tools").glob("*.py")]
     assert named - {path.name for path in sources} == set()
     folders = set(re.findall(r"^  ([a-z]+)/", tree, flags=re.MULTILINE))
     packages = {path.parent.name for path in (ROOT / "src" / "footplate").glob("*/__init__.py")}

@@ -318,7 +318,7 @@ def test_dropout_is_on_after_metrics_were_tried(is_tried, tmp_path):
     assert Watch.modes[-1]
 
 
-def test_a_prediction_aside_leaves_modes_records_and_generators_as_they_were(tmp_path):
+def test_a_prediction_without_side_effects_leaves_modes_records_and_generators_as_they_were(tmp_path):
     class Noisy(nn.Sequential):
         def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
             assert not any(module.training for module in self.modules())
@@ -337,13 +337,13 @@ def test_a_prediction_aside_leaves_modes_records_and_generators_as_they_were(tmp
     modes = [module.training for module in model.modules()]
     before = torch.get_rng_state()
     batch = {"x": torch.ones(3), "labels": torch.ones(3)}
-    answers, labels = trainer._predict_aside(batch)
+    answers, labels = trainer._predict_without_side_effects(batch)
     assert answers.shape == (3, 1)
     assert torch.equal(labels, torch.ones(3))
     assert [module.training for module in model.modules()] == modes
     assert torch.equal(torch.get_rng_state(), before)
-    assert trainer._eval_records is None
-    assert trainer._meter._records.totals() == {}
+    assert trainer._current_evaluation is None
+    assert trainer._current_run.meter._records.totals() == {}
 
 
 def test_a_stream_has_no_indices_and_no_columns(tmp_path):
@@ -484,8 +484,10 @@ def test_a_metric_object_needs_no_batch_eval_metrics_and_minds_it_not(tmp_path):
 
 
 def test_training_batches_are_not_for_metric_objects(tmp_path):
-    with pytest.raises(ValueError, match="train_metrics=2"):
-        regression_trainer(tmp_path, settings={"train_metrics": 2}, compute_metrics=MeanAbsoluteError())
+    with pytest.raises(ValueError, match="train_metrics_batches=2"):
+        regression_trainer(
+            tmp_path, settings={"train_metrics_batches": 2}, compute_metrics=MeanAbsoluteError()
+        )
 
 
 # ---- labels: named, in the signature, or known by their names ----

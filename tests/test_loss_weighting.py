@@ -308,7 +308,7 @@ def test_tuples_are_weighed_by_their_rows(tmp_path: Path) -> None:
         torch.testing.assert_close(updates, runs[0], rtol=0, atol=task.tolerance)
 
 
-@pytest.mark.parametrize("weighting", ["default", "items"])
+@pytest.mark.parametrize("weighting", ["batches", "items"])
 @pytest.mark.parametrize(
     "name", ["tokens", "tokens, shifted by GPT-2 in its own loss", "tokens, own loss that counts"]
 )

@@ -15,9 +15,10 @@ from torchmetrics import MeanAbsoluteError
 import footplate
 import tiny
 from footplate import EarlyStoppingCallback, EvalPrediction, TrainerCallback
-from footplate.data.qa_features import build_qa_features
-from footplate.evaluation.answers import postprocess_qa_predictions
-from footplate.evaluation.squad import build_post_processing, build_squad_metrics, compute_squad_metrics
+from footplate.qa.answers import postprocess_qa_predictions
+from footplate.qa.features import build_qa_features
+from footplate.qa.post_processing import build_post_processing
+from footplate.qa.scores import build_squad_metrics, compute_squad_metrics
 from footplate.question_answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
 from questions import build_reader, build_tokenizer, make_questions
 from slow_answers import answer_slowly

@@ -132,7 +132,7 @@ CHANGES = {
         1
     ].update(lr=7.0),
     "the schedule's state, last_epoch: it is 3, and 12": lambda other: other["schedule"].update(last_epoch=3),
-    "the state of the random generators, torch: ": lambda other: other["generators"]["torch"].add_(1),
+    "the state of the random generators, cpu: ": lambda other: other["generators"]["cpu"].add_(1),
     "the weights: only one of the runs has 'extra'": lambda other: other["weights"].update(extra=1),
     "global_step: it is 5, and 12": lambda other: other.update(global_step=5),
     "the log has 12 entries, and 13 in the straight run": lambda other: other["log_history"].pop(),

@@ -1,4 +1,4 @@
-"""Nested tensors, and every exchange between processes: collectives have this one home."""
+"""Nested tensors, and every exchange between processes: no other file calls a collective."""
 
 from __future__ import annotations
 
@@ -9,35 +9,42 @@ from typing import Any
 import numpy as np
 import torch
 
+from footplate.batch import IGNORED_LABEL
+
+
+def is_distributed() -> bool:
+    """Whether a process group exists."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
 
 def world_size() -> int:
     """How many processes train together."""
-    return torch.distributed.get_world_size() if _is_distributed() else 1
+    return torch.distributed.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
-    """Which of the processes this is, counted from 0."""
-    return torch.distributed.get_rank() if _is_distributed() else 0
+    """The number of this process, from 0."""
+    return torch.distributed.get_rank() if is_distributed() else 0
 
 
 def total_processes_number(local_rank: int) -> int:
-    """How many processes were launched; the API's name, which takes the local rank."""
+    """How many processes train together; the API has this parameter, which is not used."""
     return world_size()
 
 
 def is_main_process(local_rank: int) -> bool:
-    """Whether this local rank, -1 without a launcher, is the first of its machine."""
+    """Whether this local rank is the first on its machine; -1 means that no launcher started the process."""
     return local_rank in (-1, 0)
 
 
 def barrier() -> None:
-    """Wait here until every process has come; one process alone goes straight on."""
+    """Wait until every process has reached this call; a single process does not wait."""
     if world_size() > 1:
         torch.distributed.barrier()
 
 
 def gather(tensors: Any) -> Any:
-    """The rows of all processes, in rank order, of tensors shaped alike; one process gets its own back."""
+    """The rows of all processes in the order of ranks; the tensors must have the same shape everywhere."""
     num_processes = world_size()
     if num_processes == 1:
         return tensors
@@ -53,13 +60,9 @@ def gather(tensors: Any) -> Any:
     return map_nested(gather_rows, tensors)
 
 
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
 def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
     """A new structure of the same types as `value`, with `function` applied to each leaf."""
-    if isinstance(value, (dict, Mapping)):  # a dictionary is far quicker to tell
+    if isinstance(value, (dict, Mapping)):  # the test for dict is much faster than the one for Mapping
         return rebuild(value, {key: map_nested(function, item) for key, item in value.items()})
     if isinstance(value, (tuple, list)):
         return rebuild(value, [map_nested(function, item) for item in value])
@@ -75,28 +78,28 @@ def rebuild(like: Any, items: Any) -> Any:
         return kind(*items)
     try:
         return kind(items)
-    except TypeError:  # a defaultdict and its kin want something else first: the items matter, not the kind
+    except TypeError:  # such as defaultdict, which takes something else first: plain containers must do
         return items
 
 
 def move_to_device(batch: Any, device: torch.device | str, non_blocking: bool = False) -> Any:
-    """The batch on `device`, in new containers: whoever pops from them leaves the loader's own alone."""
+    """The batch on `device`, in new containers, so that removing keys does not change the loader's batch."""
     target = torch.device(device)
     if type(batch) is dict and all(
         isinstance(leaf, torch.Tensor) and leaf.device == target for leaf in batch.values()
     ):
-        return batch.copy()  # what a training on the CPU always meets
+        return batch.copy()  # the fast path: always taken in training on the CPU
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf if leaf.device == target else leaf.to(target, non_blocking=non_blocking)
-        return leaf.to(target) if hasattr(leaf, "to") else leaf  # graph batches and their kin move themselves
+        return leaf.to(target) if hasattr(leaf, "to") else leaf  # such as the batches of graph libraries
 
     return map_nested(move, batch)
 
 
 def find_batch_size(tensors: Any) -> int | None:
-    """Rows of the first tensor or array in a nested structure; None where none has rows.
+    """Rows of the first tensor or array in a nested structure; None if there are no rows.
 
     Args:
         tensors: A tensor, an array, or a nested list, tuple or mapping of them.
@@ -114,11 +117,32 @@ def find_batch_size(tensors: Any) -> int | None:
     return next((size for size in sizes if size is not None), None)
 
 
-def nested_detach(tensors: Any) -> Any:
-    """The same structure with every tensor cut from its graph.
+def take_rows(batch: Any, rows: int | slice, num_rows: int | None = None) -> Any:
+    """The same rows of everything in a batch, in new containers; a value without rows stays as it is.
 
     Args:
-        tensors: A tensor, or a nested list, tuple or mapping of them; other leaves pass as they are.
+        batch: A tensor, or a nested list, tuple or mapping. A list of `num_rows` non-tensors is a column.
+        rows: The index of a row, or a slice.
+        num_rows: Rows of the whole batch, if `batch` is only a part of it.
+    """
+    num_rows = find_batch_size(batch) if num_rows is None else num_rows
+    if isinstance(batch, torch.Tensor):
+        return batch[rows] if batch.ndim and len(batch) == num_rows else batch
+    if isinstance(batch, (dict, Mapping)):
+        return {key: take_rows(item, rows, num_rows) for key, item in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        holds_tensors = any(isinstance(item, torch.Tensor) for item in batch)
+        if isinstance(batch, list) and len(batch) == num_rows and not holds_tensors:
+            return batch[rows]
+        return rebuild(batch, [take_rows(item, rows, num_rows) for item in batch])
+    return batch
+
+
+def nested_detach(tensors: Any) -> Any:
+    """The same structure with every tensor detached from its graph.
+
+    Args:
+        tensors: A tensor, or a nested list, tuple or mapping of them; other leaves stay as they are.
     """
     if isinstance(tensors, torch.Tensor):
         return tensors.detach()
@@ -129,14 +153,14 @@ def nested_numpify(tensors: Any) -> Any:
     """The same structure with every tensor as a numpy array on the host.
 
     Args:
-        tensors: A tensor, or a nested list, tuple or mapping of them; other leaves pass as they are.
+        tensors: A tensor, or a nested list, tuple or mapping of them; other leaves stay as they are.
     """
 
     def numpify(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         host = leaf.detach().cpu()
-        return (host.float() if host.dtype == torch.bfloat16 else host).numpy()  # numpy knows no bfloat16
+        return (host.float() if host.dtype == torch.bfloat16 else host).numpy()  # numpy has no bfloat16
 
     return map_nested(numpify, tensors)
 
@@ -151,8 +175,8 @@ def nested_truncate(tensors: Any, limit: int) -> Any:
     return map_nested(lambda leaf: None if leaf is None else leaf[:limit], tensors)
 
 
-def nested_concat(tensors: Any, new_tensors: Any, padding_index: int = -100) -> Any:
-    """`new_tensors` below `tensors`, padded along dimension 1 where their lengths differ.
+def nested_concat(tensors: Any, new_tensors: Any, padding_index: int = IGNORED_LABEL) -> Any:
+    """The rows of `tensors`, then those of `new_tensors`, padded along dimension 1 to the same length.
 
     Args:
         tensors: A tensor, an array, or a nested list, tuple or mapping of them.
@@ -162,8 +186,8 @@ def nested_concat(tensors: Any, new_tensors: Any, padding_index: int = -100) -> 
     return nested_join([tensors, new_tensors], padding_index)
 
 
-def nested_join(batches: Sequence[Any], padding_index: int = -100) -> Any:
-    """All batches below one another in one copy, padded along dimension 1 where their lengths differ."""
+def nested_join(batches: Sequence[Any], padding_index: int = IGNORED_LABEL) -> Any:
+    """The rows of all batches, copied once, padded along dimension 1 to the same length."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -179,17 +203,16 @@ def nested_join(batches: Sequence[Any], padding_index: int = -100) -> Any:
     if first is None:
         return None
     raise TypeError(
-        f"Batches of {type(first).__name__} cannot be joined: give tensors, arrays, or structures of them."
+        f"Batches of {type(first).__name__} cannot be joined. Give tensors, arrays, or structures of them."
     )
 
 
 def _check_same_structure(batches: Sequence[Any]) -> None:
-    """Refuse batches that do not line up, rather than drop what has no partner."""
+    """Refuse batches of different structures: `zip` would drop what only one of them has."""
     first = batches[0]
     for batch in batches[1:]:
-        if not (isinstance(first, torch.Tensor) and isinstance(batch, torch.Tensor)) and type(
-            batch
-        ) is not type(first):
+        are_tensors = isinstance(first, torch.Tensor) and isinstance(batch, torch.Tensor)
+        if not are_tensors and type(batch) is not type(first):
             raise TypeError(
                 f"A batch of {type(batch).__name__} cannot be joined to one of {type(first).__name__}."
             )
@@ -202,9 +225,9 @@ def _check_same_structure(batches: Sequence[Any]) -> None:
 
 
 def _join_rows(parts: Sequence[Any], padding_index: int) -> Any:
-    """Tensors, or arrays, below one another."""
+    """The rows of all tensors or arrays, in one."""
     if len(parts) > 2 and len({part.dtype for part in parts}) > 1:
-        # each join may change the type, so their order decides the result
+        # numpy and torch promote types pair by pair, so the result depends on the order of the joins
         return reduce(lambda joined, part: _join_rows([joined, part], padding_index), parts)
     is_tensor = isinstance(parts[0], torch.Tensor)
     parts = [part if part.ndim else part.reshape(1) for part in parts]

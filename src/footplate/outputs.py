@@ -1,4 +1,4 @@
-"""What training and evaluation hand back, and the small enums that arguments are written in."""
+"""The results of training and evaluation, and the enums of the arguments."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class EvalPrediction:
     """What `compute_metrics` receives; unpacks as `predictions, label_ids[, inputs][, losses]`.
 
     Args:
-        predictions: What the model answered, one row per sample.
-        label_ids: What was to be answered.
-        inputs: The model's main input, when `include_for_metrics` names "inputs".
+        predictions: The model's outputs, one row per sample.
+        label_ids: The labels.
+        inputs: The model's main input, if `include_for_metrics` has "inputs".
         losses: The loss of each sample's batch.
         columns: Every column of the dataset by name, in the order of the predictions.
-        indices: Which rows of the dataset these are; None where rows have no index.
-        dataset_name: The name of the set, where there are several.
-        unpacks_losses: Whether losses are among what it unpacks to.
+        indices: The indices of these rows in the dataset; None if they have none.
+        dataset_name: The name of the set, if there are several.
+        unpacks_losses: Whether unpacking includes the losses.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EvalPrediction:
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self.elements):
             raise IndexError(
-                f"EvalPrediction holds {len(self.elements)} elements; {index} is not one of them."
+                f"EvalPrediction has {len(self.elements)} elements, so there is no element {index}."
             )
         return self.elements[index]
 
@@ -93,7 +93,7 @@ class BestRun(NamedTuple):
 
 
 class ExplicitEnum(str, Enum):
-    """A string enum that names its members when it is given a value it does not have."""
+    """A string enum whose error for an unknown value lists the allowed ones."""
 
     @classmethod
     def _missing_(cls, value: object) -> None:
@@ -134,7 +134,7 @@ class HubStrategy(ExplicitEnum):
 
 
 class HPSearchBackend(ExplicitEnum):
-    """Who drives a hyperparameter search."""
+    """Backends of hyperparameter search."""
 
     OPTUNA = "optuna"
     RAY = "ray"
@@ -209,7 +209,7 @@ class OptimizerNames(ExplicitEnum):
 
 
 class ParallelMode(Enum):
-    """How many processes and devices share the work."""
+    """How processes and devices share the work."""
 
     NOT_PARALLEL = "not_parallel"
     NOT_DISTRIBUTED = "not_distributed"

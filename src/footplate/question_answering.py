@@ -1,4 +1,4 @@
-"""The trainers for question answering: predictions become answers before they are measured."""
+"""The trainers for question answering: they turn predictions into answers, and measure those."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from typing import Any, NamedTuple
 from footplate import comm
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
-from footplate.evaluation.post_processing import check_answers, check_rows, choose_rows, keep_asked
 from footplate.evaluation.streaming import is_streaming
 from footplate.outputs import EvalLoopOutput, PredictionOutput
+from footplate.qa.post_processing import check_answers, check_rows, choose_examples, choose_rows
 from footplate.seq2seq import Seq2SeqTrainer
 from footplate.trainer import Trainer
+from footplate.trainer.rehearsing import overrides_evaluation
 
 logger = logging.getLogger(__name__)
 
 
-class _Asked(NamedTuple):
-    """What an evaluation is about: the examples of its features, or by name those of several sets."""
+class _Scope(NamedTuple):
+    """The features and examples of the current evaluation; several sets by name."""
 
     datasets: Any
     examples: Any
     stage: str
     prefix: str
-    is_part: bool  # only some of the features are evaluated, and only their examples count
+    is_part: bool  # only some features are evaluated, and only their examples are measured
 
     def examples_of(self, dataset: Any) -> Any:
-        """The examples of one of the sets, given by its name or as itself, or of all."""
+        """The examples of `dataset`, which is one of the sets, the name of one, or all of them."""
         if dataset is self.datasets or not isinstance(self.datasets, dict) or self.examples is None:
             return self.examples
         if isinstance(dataset, str):
@@ -39,20 +40,19 @@ class _Asked(NamedTuple):
 
 
 class QuestionAnsweringTrainer(Trainer):
-    """A `Trainer` that scores answers: `post_process_function` makes them, `compute_metrics` measures them.
+    """A `Trainer` that measures answers, which `post_process_function` makes from predictions.
 
     Args:
         args: As for `Trainer`.
-        eval_examples: The examples that `eval_dataset` was made of; by name where there are several sets.
-        post_process_function: `(examples, features, predictions[, stage])` to an `EvalPrediction`, whose
-            `predictions` and `label_ids` are what `compute_metrics` gets. It sees the features with all
-            their columns.
+        eval_examples: The examples that `eval_dataset` was made from; by name if there are several sets.
+        post_process_function: Gets `(examples, features, predictions[, stage])`, the features with all
+            columns, and returns the `EvalPrediction` that `compute_metrics` gets.
         kwargs: As for `Trainer`.
     """
 
-    _asked: _Asked | None = None
+    _scope: _Scope | None = None
     _answers: Any = None
-    _has_told = False
+    _has_warned = False
 
     def __init__(
         self,
@@ -66,31 +66,31 @@ class QuestionAnsweringTrainer(Trainer):
         self.post_process_function = post_process_function
         if post_process_function is not None and self.args.batch_eval_metrics:
             raise ValueError(
-                "batch_eval_metrics=True measures batch by batch, but post_process_function needs the "
+                "batch_eval_metrics=True measures each batch alone, but post_process_function needs the "
                 "features of a whole set. Set batch_eval_metrics=False."
             )
         if post_process_function is not None and is_streaming(self.compute_metrics):
             raise ValueError(
-                "compute_metrics is an object that takes batches of scores, but post_process_function makes "
-                "answers of them first. Pass a function of those answers, such as build_squad_metrics()."
+                "compute_metrics is an object that takes batches of scores, but post_process_function turns "
+                "them into answers first. Pass a function of answers, such as build_squad_metrics()."
             )
 
-    def evaluate(  # type: ignore[override]  # the API has its examples in second place
+    def evaluate(  # type: ignore[override]  # in the API, the examples are the second parameter
         self,
         eval_dataset: Any = None,
         eval_examples: Any = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Metrics of the answers to an evaluation set, or to each of several, and the loss.
+        """The loss and the metrics of the answers on an evaluation set, or on each of several.
 
         Args:
-            eval_dataset: Other features than the Trainer's own, or several sets of them by name.
-            eval_examples: The examples that they were made of.
+            eval_dataset: Features to use instead of the Trainer's, or several sets of them by name.
+            eval_examples: The examples that they were made from.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key begins with.
+            metric_key_prefix: The prefix of every key.
         """
-        with self._asking(eval_dataset, eval_examples, metric_key_prefix, metric_key_prefix):
+        with self._scoped_to(eval_dataset, eval_examples, metric_key_prefix, metric_key_prefix):
             return super().evaluate(
                 eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
             )
@@ -105,21 +105,21 @@ class QuestionAnsweringTrainer(Trainer):
         test_dataset: Any = None,
         test_examples: Any = None,
     ) -> PredictionOutput:
-        """Answers to the questions of a dataset, and metrics; logits where nothing makes answers of them.
+        """Answers to the questions of a dataset, and metrics; logits if there are no examples or no metrics.
 
         Args:
-            predict_dataset: The features to predict on.
-            predict_examples: The examples that they were made of.
+            predict_dataset: The features to predict.
+            predict_examples: The examples that they were made from.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key of the metrics begins with.
+            metric_key_prefix: The prefix of every key of the metrics.
             test_dataset: An earlier name of `predict_dataset`.
             test_examples: An earlier name of `predict_examples`.
         """
         dataset = predict_dataset if predict_dataset is not None else test_dataset
         examples = predict_examples if predict_examples is not None else test_examples
         if dataset is None:
-            raise ValueError("predict() needs data. Pass `predict_dataset`, and its `predict_examples`.")
-        with self._asking(dataset, examples, "predict", metric_key_prefix):
+            raise ValueError("predict() needs data. Pass `predict_dataset` and `predict_examples`.")
+        with self._scoped_to(dataset, examples, "predict", metric_key_prefix):
             output = super().predict(dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
         answers, self._answers = self._answers, None
         if answers is None:
@@ -127,41 +127,41 @@ class QuestionAnsweringTrainer(Trainer):
         return output._replace(predictions=answers.predictions, label_ids=answers.label_ids)
 
     @contextmanager
-    def _asking(
+    def _scoped_to(
         self, dataset: Any, examples: Any, stage: str, prefix: str, is_rehearsal: bool = False
     ) -> Iterator[None]:
-        """Know the examples while their features are evaluated."""
-        outer, is_prediction = self._asked, stage == "predict"
+        """Remember the examples while their features are evaluated."""
+        outer, is_prediction = self._scope, stage == "predict"
         dataset = dataset if dataset is not None or is_prediction else self.eval_dataset
-        if examples is None and outer is not None:  # one set of a round, or the base of a trainer above
+        if examples is None and outer is not None:  # a call inside another, as for one of several sets
             examples = outer.examples_of(dataset)
         elif examples is None and not is_prediction:
             examples = self.eval_examples
         if isinstance(dataset, dict) and examples is not None:
             _check_names(dataset, examples)
         is_part = is_rehearsal or (self.args.max_eval_samples is not None and not is_prediction)
-        self._asked, self._answers = _Asked(dataset, examples, stage, prefix, is_part), None
+        self._scope, self._answers = _Scope(dataset, examples, stage, prefix, is_part), None
         try:
             yield
         finally:
-            self._asked = outer
+            self._scope = outer
 
     def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
         lacks_examples = self._measures_answers and self.eval_examples is None
-        if lacks_examples and self.args.eval_strategy != "no" and not self._evaluates_in_its_own_way():
-            self._tell_of_examples()
+        if lacks_examples and self.args.eval_strategy != "no" and not overrides_evaluation(type(self)):
+            self._warn_of_missing_examples()
         super()._check_evaluation(ignore_keys)
 
     def _gives_nothing(self, keys: list[str]) -> bool:
-        """Whether such a batch gives neither a loss nor answers to measure."""
+        """Whether a batch with these keys gives neither a loss nor answers to measure."""
         gives_answers = self._measures_answers and self.eval_examples is not None
         return super()._gives_nothing(keys) and not gives_answers
 
     def _rehearse_metrics(self, set_name: str, ignore_keys: list[str] | None) -> list[str]:
-        """The keys that evaluation gives on the first features of a set and their examples."""
+        """The keys of the metrics on the first features of a set and their examples."""
         with (
-            self._asking(None, None, "eval", "eval"),
-            self._asking(set_name or None, None, "eval", "eval", is_rehearsal=True),
+            self._scoped_to(None, None, "eval", "eval"),
+            self._scoped_to(set_name or None, None, "eval", "eval", is_rehearsal=True),
         ):
             return super()._rehearse_metrics(set_name, ignore_keys)
 
@@ -170,51 +170,48 @@ class QuestionAnsweringTrainer(Trainer):
         return self.post_process_function is not None and self.compute_metrics is not None
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
-        """What `compute_metrics` says of the answers; nothing where none can be made."""
-        asked, predictions = self._asked, collector.predictions
+        """The metrics of the answers; empty if no answers can be made."""
+        scope, predictions = self._scope, collector.predictions
         if self.post_process_function is None or self.compute_metrics is None or predictions is None:
             return {}
-        if asked is None or asked.examples is None:
-            self._tell_of_examples()
+        if scope is None or scope.examples is None:
+            self._warn_of_missing_examples()
             return {}
-        examples, features = self._find_asked(asked, collector)
+        examples, features = self._find_evaluated(scope, collector)
         check_rows(comm.find_batch_size(predictions), features, self.args.eval_do_concat_batches)
-        answers = _call_post_process(
-            self.post_process_function,
-            (examples, features, self._to_post_process(collector)),
-            asked,
-            self.args,
-        )
-        self._answers = check_answers(answers, examples, is_prediction=asked.stage == "predict")
+        values = (examples, features, self._to_post_process(collector))
+        answers = _call_post_process(self.post_process_function, values, scope, self.args)
+        self._answers = check_answers(answers, examples, is_prediction=scope.stage == "predict")
         if self._answers.label_ids is None:
             return {}
         return metric_tools.check_metrics(self.compute_metrics(self._answers))
 
-    def _tell_of_examples(self) -> None:
-        """Say once why there are no answers."""
-        if not self._has_told:
+    def _warn_of_missing_examples(self) -> None:
+        """Warn once that without examples there are no answers."""
+        if not self._has_warned:
             logger.warning(
-                "No examples were given with the features, so no answers are made of them and measured. Pass "
+                "No examples were given with the features, so no answers are made and measured. Pass "
                 "eval_examples to %s or to evaluate(), predict_examples to predict().",
                 type(self).__name__,
             )
-        self._has_told = True
+        self._has_warned = True
 
-    def _find_asked(self, asked: _Asked, collector: Collector) -> tuple[Any, Any]:
-        """Examples and features of the evaluation under way; fewer of both where it is about a part."""
-        features, rows = self._current_eval_dataset, collector.indices
-        if rows is None or (len(rows) != len(features) and not asked.is_part):
-            return asked.examples, features
+    def _find_evaluated(self, scope: _Scope, collector: Collector) -> tuple[Any, Any]:
+        """The examples and features that were evaluated; fewer of both if only a part was."""
+        assert self._current_evaluation is not None
+        features, rows = self._current_evaluation.dataset, collector.indices
+        if rows is None or (len(rows) != len(features) and not scope.is_part):
+            return scope.examples, features
         features = choose_rows(features, rows)
-        return keep_asked(asked.examples, features) if asked.is_part else asked.examples, features
+        return choose_examples(scope.examples, features) if scope.is_part else scope.examples, features
 
     def _to_post_process(self, collector: Collector) -> Any:
-        """What `post_process_function` gets as predictions."""
+        """The predictions for `post_process_function`."""
         return collector.predictions
 
 
 class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer, QuestionAnsweringTrainer):
-    """The same for models that generate their answers; post-processing gets the whole `EvalLoopOutput`."""
+    """The same for models that generate answers; `post_process_function` gets the whole `EvalLoopOutput`."""
 
     def evaluate(  # type: ignore[override]
         self,
@@ -224,16 +221,16 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer, QuestionAnsweringTrainer):
         metric_key_prefix: str = "eval",
         **gen_kwargs: Any,
     ) -> dict[str, float]:
-        """Metrics of the answers to an evaluation set, or to each of several, and the loss.
+        """The loss and the metrics of the answers on an evaluation set, or on each of several.
 
         Args:
-            eval_dataset: Other features than the Trainer's own, or several sets of them by name.
-            eval_examples: The examples that they were made of.
+            eval_dataset: Features to use instead of the Trainer's, or several sets of them by name.
+            eval_examples: The examples that they were made from.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key begins with.
-            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+            metric_key_prefix: The prefix of every key.
+            gen_kwargs: Arguments of the model's `generate`; they override the training arguments.
         """
-        with self._asking(eval_dataset, eval_examples, metric_key_prefix, metric_key_prefix):
+        with self._scoped_to(eval_dataset, eval_examples, metric_key_prefix, metric_key_prefix):
             return super().evaluate(
                 eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
             )
@@ -249,25 +246,25 @@ class QuestionAnsweringSeq2SeqTrainer(Seq2SeqTrainer, QuestionAnsweringTrainer):
         """Answers to the questions of a dataset, and metrics.
 
         Args:
-            predict_dataset: The features to predict on.
-            predict_examples: The examples that they were made of.
+            predict_dataset: The features to predict.
+            predict_examples: The examples that they were made from.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key of the metrics begins with.
-            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+            metric_key_prefix: The prefix of every key of the metrics.
+            gen_kwargs: Arguments of the model's `generate`; they override the training arguments.
         """
-        with self._asking(predict_dataset, predict_examples, "predict", metric_key_prefix):
+        with self._scoped_to(predict_dataset, predict_examples, "predict", metric_key_prefix):
             return super().predict(
                 predict_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix, **gen_kwargs
             )
 
     def _to_post_process(self, collector: Collector) -> EvalLoopOutput:
-        prefix = self._asked.prefix if self._asked is not None else "eval"
+        prefix = self._scope.prefix if self._scope is not None else "eval"
         metrics = {} if collector.loss is None else {f"{prefix}_loss": collector.loss}
         return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
 
 
 def _check_names(datasets: dict[str, Any], examples: Any) -> None:
-    """Refuse examples that are not given by the names of their sets."""
+    """Refuse examples that are not in a dictionary with the names of the sets."""
     if not isinstance(examples, dict) or set(datasets) - set(examples):
         given = sorted(examples) if isinstance(examples, dict) else type(examples).__name__
         raise ValueError(
@@ -277,18 +274,18 @@ def _check_names(datasets: dict[str, Any], examples: Any) -> None:
 
 
 def _call_post_process(
-    function: Callable[..., Any], values: tuple[Any, Any, Any], asked: _Asked, args: Any
+    function: Callable[..., Any], values: tuple[Any, Any, Any], scope: _Scope, args: Any
 ) -> Any:
-    """Call a post-processing function of any year, with those further parameters that it declares."""
-    stage = asked.stage
-    known = {"stage": stage, "prefix": asked.prefix, "metric_key_prefix": asked.prefix}
+    """Call a post-processing function with the further arguments that it declares; scripts differ here."""
+    stage = scope.stage
+    known = {"stage": stage, "prefix": scope.prefix, "metric_key_prefix": scope.prefix}
     known |= {"training_args": args, "args": args}
     parameters = inspect.signature(function).parameters.values()
     by_name = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)][len(values) :]
     further = {}
     for place, parameter in enumerate(by_name):
         has_default = parameter.default is not parameter.empty
-        if has_default and stage == "eval":  # the stage that functions have as their default
+        if has_default and stage == "eval":  # the functions' own default
             continue
         if parameter.name in known or not has_default or place == 0:
             further[parameter.name] = known.get(parameter.name, stage)

@@ -1,4 +1,4 @@
-"""`Seq2SeqTrainer`: evaluates and predicts with the text that the model generates."""
+"""`Seq2SeqTrainer`: evaluation and prediction with text that the model generates."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from typing import Any
 import torch
 from torch import nn
 
+from footplate import batch as batch_tools
+from footplate import rng
 from footplate.arguments import Seq2SeqTrainingArguments
-from footplate.data import loaders
 from footplate.evaluation import generation, prompts
 from footplate.evaluation.collector import Collector
 from footplate.outputs import PredictionOutput
 from footplate.trainer import Trainer
-from footplate.training import batches, traits
-from footplate.training.seed import preserved_generators
+from footplate.training import traits
+from footplate.training.loss import call_compute_loss
 from footplate.wrappers import bare_model
 
 logger = logging.getLogger(__name__)
 
-_ROWS_TO_TRY = 32  # of an evaluation set, when prompts are measured before training
+_ROWS_TO_TRY = 32  # of each evaluation set, when the lengths of prompts are checked before training
 
 
 class Seq2SeqTrainer(Trainer):
-    """A `Trainer` whose metrics see generated text: of encoder-decoder models, and of decoders alone.
+    """A `Trainer` that measures generated text, of encoder-decoder and of decoder-only models.
 
-    With `predict_with_generate=True`, predictions are token ids that a tokenizer can decode as they are. A
-    model without an encoder generates from the tokens before the first label; what it adds is kept.
+    With `predict_with_generate=True`, predictions are token ids that a tokenizer can decode. A model without
+    an encoder gets the tokens before the first label as its prompt; predictions do not include the prompt.
     """
 
     args: Seq2SeqTrainingArguments
     _gen_kwargs: dict[str, Any]
-    _described: str | None = None
+    _last_notice: str | None = None
 
     # ---- construct ----
 
     def _check_inputs(self, model: nn.Module | None) -> None:
         if not hasattr(self.args, "predict_with_generate"):
             raise TypeError(
-                f"Seq2SeqTrainer was given {type(self.args).__name__} as `args`, which says nothing about "
+                f"Seq2SeqTrainer got {type(self.args).__name__} as `args`, which has no settings for "
                 "generation. Pass footplate.Seq2SeqTrainingArguments(...)."
             )
         super()._check_inputs(model)
 
     def _set_model(self, model: nn.Module) -> None:
-        """Take over a model, and give it the generation settings of the arguments, with which it is saved."""
+        """Set the model and the generation settings of the arguments on it; it is saved with them."""
         super()._set_model(model)
         if self.args.generation_config is not None:
             config: Any = self.load_generation_config(self.args.generation_config)
@@ -65,14 +66,14 @@ class Seq2SeqTrainer(Trainer):
                 logger.warning("%s has no effect: predict_with_generate is False.", name)
 
     def _check_generation(self) -> None:
-        """Refuse, before step 1, what generation would stumble over."""
+        """Refuse settings and prompts that generation cannot use, before the first update."""
         evaluates = self.args.eval_strategy != "no"
         is_looked_at = self.compute_metrics is not None or self.args.show_samples > 0
         generation.check_is_looked_at(self.args.prediction_loss_only, is_looked_at, evaluates)
         settings = self._complete_settings({})
         self._pad_token_id(settings)
         if self._continues_prompt:
-            with preserved_generators():  # reading a row may draw random numbers
+            with rng.scoped():  # reading a row may draw random numbers
                 for num_tokens in self._measure_prompts():
                     prompts.check_prompt(num_tokens, self._total_length(settings))
 
@@ -94,15 +95,16 @@ class Seq2SeqTrainer(Trainer):
         metric_key_prefix: str = "eval",
         **gen_kwargs: Any,
     ) -> dict[str, float]:
-        """Metrics on an evaluation set, or on each of several, from generated text if so set.
+        """Metrics on an evaluation set, or on each of several, of generated text if the arguments say so.
 
         Args:
-            eval_dataset: Another dataset than the Trainer's own, or several by name.
+            eval_dataset: A dataset to use instead of the Trainer's, or several by name.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key begins with.
-            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+            metric_key_prefix: The prefix of every key.
+            gen_kwargs: Arguments of the model's `generate`; they override the training arguments.
         """
-        if not self._is_in_round:  # one of several sets: the settings of the round hold
+        # `evaluate` calls itself for each of several sets; the settings of the outer call stay in force
+        if self._current_evaluation is None or not self._current_evaluation.holds_round:
             self._gen_kwargs = self._complete_settings(gen_kwargs)
         return super().evaluate(eval_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
 
@@ -113,13 +115,13 @@ class Seq2SeqTrainer(Trainer):
         metric_key_prefix: str = "test",
         **gen_kwargs: Any,
     ) -> PredictionOutput:
-        """Generated text, or logits, on a dataset, and metrics where it has labels.
+        """Generated text, or logits, for a dataset, and metrics if it has labels.
 
         Args:
-            test_dataset: What to predict on.
+            test_dataset: The dataset to predict.
             ignore_keys: Keys of the model's outputs to leave out.
-            metric_key_prefix: What every key of the metrics begins with.
-            gen_kwargs: Whatever the model's `generate` takes; goes before the training arguments.
+            metric_key_prefix: The prefix of every key of the metrics.
+            gen_kwargs: Arguments of the model's `generate`; they override the training arguments.
         """
         self._gen_kwargs = self._complete_settings(gen_kwargs)
         output = super().predict(test_dataset, ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix)
@@ -134,7 +136,7 @@ class Seq2SeqTrainer(Trainer):
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
     ) -> tuple[torch.Tensor | None, Any, Any]:
-        """Loss, generated tokens and labels of one batch; as in `Trainer` where nothing is generated."""
+        """Loss, generated tokens and labels of one batch; as in `Trainer` if nothing is generated."""
         if not self.args.predict_with_generate or prediction_loss_only:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys=ignore_keys)
         inputs = self._prepare_inputs(inputs)
@@ -143,8 +145,7 @@ class Seq2SeqTrainer(Trainer):
                 f"predict_with_generate=True needs batches with names, got {type(inputs).__name__}. Let the "
                 "collator return a dictionary, or set predict_with_generate=False."
             )
-        names = self.label_names or batches.known_labels(inputs)
-        labels = batches.labels_of(inputs, names, self.compute_loss_func is not None)
+        labels = batch_tools.find_labels(inputs, self.label_names, self.compute_loss_func is not None)
         given = {name: value for name, value in gen_kwargs.items() if value is not None}
         settings = given or self._gen_kwargs or self._complete_settings({})
         generated = self._generate(inputs, labels, settings)
@@ -154,8 +155,10 @@ class Seq2SeqTrainer(Trainer):
         return loss, generated, labels
 
     def _generate(self, inputs: Mapping[str, Any], labels: Any, settings: dict[str, Any]) -> torch.Tensor:
-        """The tokens that the model generates for a batch, of a decoder alone without its prompt."""
-        inputs = batches.without(inputs, {*self.label_names, *batches.known_labels(inputs), *self._held_back})
+        """The tokens that the model generates for a batch, without the prompt of a decoder-only model."""
+        inputs = batch_tools.without(
+            inputs, {*self.label_names, *batch_tools.known_labels(inputs), *self._held_back}
+        )
         pad_token_id = self._pad_token_id(settings)
         if self._continues_prompt:
             inputs = prompts.cut_prompts(inputs, labels, pad_token_id)
@@ -175,17 +178,18 @@ class Seq2SeqTrainer(Trainer):
         return tokens if prompt is None else prompts.drop_prompt(tokens, prompt)
 
     def _loss_beside_generation(self, model: nn.Module, inputs: Any) -> torch.Tensor | None:
-        """The mean loss of a batch; its items are counted only for a loss function that is told of them."""
-        if not self.label_names and self.compute_loss_func is None:  # forward hides what it takes
+        """The mean loss of a batch; its items are counted only if a loss function of the user needs them."""
+        # the names of labels are unknown if forward does not list its parameters
+        if not self.label_names and self.compute_loss_func is None:
             return super().prediction_step(model, inputs, True)[0]
-        counts = self.compute_loss_func is not None and not self._weighs_items
+        counts = self.compute_loss_func is not None and not self.args.weighs_items
         num_items = self._get_num_items_in_batch([inputs], self._device) if counts else None
         with torch.no_grad(), self.compute_loss_context_manager():
-            loss, _ = self._call_compute_loss(model, inputs, True, num_items)
+            loss, _ = call_compute_loss(self.compute_loss, model, inputs, True, num_items)
         return loss.detach().mean()
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
-        """What `compute_metrics` gives, from generated rows that batches of other lengths filled up."""
+        """The metrics; joining batches filled up short rows with -100, which becomes the pad token first."""
         self._fill_generated(collector.predictions)
         return super()._compute_metrics(collector)
 
@@ -197,7 +201,7 @@ class Seq2SeqTrainer(Trainer):
 
     @property
     def _generation_config(self) -> Any:
-        """What the model itself says about generation; None for a module that says nothing."""
+        """The model's generation settings; None if it has none."""
         return getattr(generation.get_generator(self.model), "generation_config", None)
 
     @property
@@ -205,7 +209,7 @@ class Seq2SeqTrainer(Trainer):
         return generation.continues_prompt(self.model)
 
     def _complete_settings(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What is passed to `generate`: the call's own settings, then those of the arguments; checked."""
+        """The checked settings for `generate`: those of the call override those of the arguments."""
         if not self.args.predict_with_generate:
             return dict(gen_kwargs)
         from_arguments = {"num_beams": self.args.generation_num_beams}
@@ -220,31 +224,31 @@ class Seq2SeqTrainer(Trainer):
         return settings
 
     def _describe_generation(self, notice: str, is_unchosen: bool) -> None:
-        """Say how text is generated, once for each way."""
-        if notice != self._described:
+        """Log how text is generated, unless the last message was the same."""
+        if notice != self._last_notice:
             logger.log(logging.WARNING if is_unchosen else logging.INFO, notice)
-        self._described = notice
+        self._last_notice = notice
 
     def _pad_token_id(self, settings: Mapping[str, Any]) -> int:
         token = settings.get("pad_token_id")
         return generation.get_pad_token_id(self.processing_class, self.model) if token is None else token
 
     def _pad_tensors_to_max_len(self, tensor: torch.Tensor, max_length: int) -> torch.Tensor:
-        """Rows filled up with the pad token, for subclasses that want one length."""
+        """Rows padded with the pad token to one length, for subclasses."""
         return prompts.pad_to_length(tensor, max_length, self._pad_token_id(self._gen_kwargs))
 
     def _total_length(self, settings: Mapping[str, Any]) -> int | None:
-        """The most tokens of prompt and answer together, where a setting says so."""
+        """The most tokens of prompt and answer together; None if no setting limits them."""
         config = self._generation_config
         if (settings.get("max_new_tokens") or getattr(config, "max_new_tokens", None)) is not None:
             return None
         return settings.get("max_length") or getattr(config, "max_length", None)
 
     def _measure_prompts(self) -> Iterator[int]:
-        """How long the prompts of the first rows of each evaluation set are, where that can be read."""
+        """The lengths of the prompts of the first rows of each evaluation set that can be indexed."""
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
         for dataset in sets.values():
-            if dataset is None or not loaders.has_length(dataset) or not hasattr(dataset, "__getitem__"):
+            if dataset is None or not batch_tools.has_length(dataset) or not hasattr(dataset, "__getitem__"):
                 continue
             rows = (dataset[index] for index in range(len(dataset)))
             for row in islice(rows, _ROWS_TO_TRY):

@@ -1,10 +1,11 @@
-"""Where a run is and what it should do next: plain data, JSON in and out."""
+"""The state of a run and what to do next: plain data, read from and written to JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,7 @@ Exportable = TypeVar("Exportable", bound="ExportableState")
 
 
 class ExportableState:
-    """Something whose state is saved with each checkpoint and comes back on resume.
+    """An object whose state is saved with each checkpoint and restored on resume.
 
     `state()` returns `{"args": constructor arguments, "attributes": what to set afterwards}`, all of it plain
     values that JSON can hold.
@@ -42,39 +43,37 @@ class ExportableState:
 
 
 def export_states(exportables: Iterable[Any]) -> dict[str, Any]:
-    """The states of all `exportables` by class name; a list where a class occurs more than once."""
+    """The states of all `exportables` by class name; a list if a class occurs more than once."""
     states: dict[str, list[dict[str, Any]]] = {}
     for exportable in exportables:
-        # transformers' own ExportableState is welcome too, so ask for the method and not for the class
+        # look for the method, not for the class: the ExportableState of transformers is accepted too
         if not callable(getattr(exportable, "state", None)):
-            raise TypeError(
-                f"{exportable!r} has no state() method; derive it from ExportableState to save it."
-            )
+            raise TypeError(f"{exportable!r} has no state() method. Derive its class from ExportableState.")
         states.setdefault(type(exportable).__name__, []).append(exportable.state())
     return {name: found[0] if len(found) == 1 else found for name, found in states.items()}
 
 
 @dataclass
 class TrainerState:
-    """The part of a run that survives a restart, saved as `trainer_state.json`; a step is one update.
+    """The state of a run that a resume needs, saved as `trainer_state.json`; a step is one update.
 
     Args:
-        epoch: Epochs done, with the part of the current one as a fraction.
+        epoch: Epochs done; the fraction is the part of the current epoch.
         global_step: Updates done.
-        max_steps: Updates the run will make.
+        max_steps: Updates of the whole run.
         logging_steps: Updates between logs.
         eval_steps: Updates between evaluations.
         save_steps: Updates between checkpoints.
         train_batch_size: Rows of a training micro-batch, as found by `auto_find_batch_size`.
-        num_train_epochs: Epochs the run will make.
-        num_input_tokens_seen: Tokens fed to the model, counted on request.
+        num_train_epochs: Epochs of the whole run.
+        num_input_tokens_seen: Tokens that the model got, if they are counted.
         total_flos: Floating point operations done.
         log_history: Every log so far, each with its step.
         best_metric: Best value of `metric_for_best_model` so far.
-        best_global_step: The step that gave it.
+        best_global_step: The step of that value.
         best_model_checkpoint: The folder that holds that model.
-        is_local_process_zero: Whether this process leads on its machine.
-        is_world_process_zero: Whether this process leads the whole run.
+        is_local_process_zero: Whether this process is the first on its machine.
+        is_world_process_zero: Whether this process is the first of the run.
         is_hyper_param_search: Whether the run is one trial of a search.
         trial_name: Name of that trial.
         trial_params: Hyperparameters of that trial.
@@ -110,7 +109,7 @@ class TrainerState:
 
     def save_to_json(self, json_path: str | os.PathLike[str]) -> None:
         """Write this state to `json_path`."""
-        # the text is whole before the file is opened: a value JSON cannot hold leaves the old file alone
+        # make the text before opening the file: a value that JSON cannot hold must not destroy the old file
         text = self.to_json_text()
         Path(json_path).write_text(text, encoding="utf-8")
 
@@ -121,13 +120,13 @@ class TrainerState:
 
     @classmethod
     def load_from_json(cls, json_path: str | os.PathLike[str]) -> TrainerState:
-        """Read a state from `json_path`, leaving out what this version does not know."""
+        """Read a state from `json_path`; fields that this version does not have are left out."""
         values = json.loads(Path(json_path).read_text(encoding="utf-8"))
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
 
     def compute_steps(self, args: TrainingArguments, max_steps: int) -> None:
-        """Take the logging, evaluation and save intervals from `args`; below 1 is a part of `max_steps`."""
+        """Take the intervals from `args`; a value below 1 is a share of `max_steps`."""
         for name in ("logging_steps", "eval_steps", "save_steps"):
             interval = getattr(args, name, None)
             if interval is not None:
@@ -139,13 +138,13 @@ def _to_plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(
-        f"trainer_state.json cannot hold {value!r} of type {type(value).__name__}; log plain numbers."
+        f"trainer_state.json cannot hold {value!r} of type {type(value).__name__}. Log plain numbers."
     )
 
 
 @dataclass
 class TrainerControl(ExportableState):
-    """What the loop is asked to do next: callbacks set the flags, the handler clears them.
+    """What the loop should do next: callbacks set the flags, the handler clears them.
 
     Args:
         should_training_stop: End the run; cleared when training begins.
@@ -182,18 +181,20 @@ class RunIdentity(ExportableState):
     """The name of a run, which a resume keeps.
 
     Args:
-        run_id: A name that no other run has.
+        run_id: A unique name.
+        saved_at: When the checkpoint that it was read from was made, in seconds since 1970.
     """
 
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    saved_at: float | None = None
 
     def state(self) -> dict[str, Any]:
-        """The name, to be set again on resume."""
-        return {"args": {}, "attributes": {"run_id": self.run_id}}
+        """The name, to be set again on resume, and the time: a copy changes the times of files."""
+        return {"args": {}, "attributes": {"run_id": self.run_id, "saved_at": time.time()}}
 
 
 def restore_states(holders: Iterable[ExportableState], stored: Mapping[str, Any]) -> None:
-    """Give each holder the attributes that were stored under the name of its class, in their order."""
+    """Set the attributes of each holder that were stored under the name of its class, in their order."""
     remaining = {
         name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()
     }

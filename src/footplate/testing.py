@@ -1,21 +1,20 @@
-"""For tests of your own: a run that is interrupted and resumed must be the run that was not."""
+"""For your tests: check that an interrupted and resumed run equals a run without interruption."""
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from footplate import comm, rng
 from footplate.callbacks import TrainerCallback
 from footplate.state import TrainerControl, TrainerState
 from footplate.trainer import Trainer
 
-# How long something took or how much memory it held is another number every time.
+# Times and memory differ between two equal runs.
 MEASURED = ("_runtime", "_per_second", "_preparation_time")
 Outcome = dict[str, Any]
 
@@ -23,14 +22,14 @@ Outcome = dict[str, Any]
 def assert_resume_is_exact(
     build_trainer: Callable[[str], Trainer], tmp_path: str | os.PathLike[str], stop_at: int | None = None
 ) -> None:
-    """Train straight, then interrupted and resumed, and raise AssertionError at the first difference.
+    """Train without interruption, then interrupted and resumed; AssertionError at the first difference.
 
     Args:
-        build_trainer: Makes a new Trainer, model and data included, for the `output_dir` it is given.
+        build_trainer: Makes a new Trainer, with a new model and data, for the given `output_dir`.
         tmp_path: An empty folder.
-        stop_at: The update to be interrupted after; by default the middle of the run.
+        stop_at: The update after which to interrupt; by default the middle of the run.
     """
-    generators = read_generators()  # so that all three models start from the same weights
+    generators = rng.capture()  # so that all three models start from the same weights
     straight = build_trainer(str(Path(tmp_path, "straight")))
     straight.train()
     expected = read_outcome(straight)
@@ -40,7 +39,7 @@ def assert_resume_is_exact(
     if not 0 < stop_at < expected["global_step"]:
         raise ValueError(f"stop_at={stop_at} is not inside the run of {expected['global_step']} updates.")
     folder = str(Path(tmp_path, "interrupted"))
-    set_generators(generators)
+    rng.restore(generators)
     interrupted = build_trainer(folder)
     interrupted.add_callback(_Interruption(stop_at))
     try:
@@ -50,7 +49,7 @@ def assert_resume_is_exact(
     else:
         raise AssertionError(f"The run was not interrupted: nothing was saved at update {stop_at} or later.")
 
-    set_generators(generators)
+    rng.restore(generators)
     resumed = build_trainer(folder)
     resumed.train(resume_from_checkpoint=True)
     difference = find_difference(expected, read_outcome(resumed))
@@ -59,11 +58,11 @@ def assert_resume_is_exact(
 
 
 class _Interrupted(BaseException):
-    """Ends a run as Ctrl-C would: nothing that handles errors takes it for one."""
+    """Ends a run as Ctrl-C does; not an Exception, so that no handler of errors catches it."""
 
 
 class _Interruption(TrainerCallback):
-    """Saves after an update, and ends the run there."""
+    """Saves after an update and ends the run there."""
 
     wants_step_data = False
 
@@ -81,23 +80,23 @@ class _Interruption(TrainerCallback):
             raise _Interrupted
 
 
-# ---- what a run comes to ----
+# ---- compare the results of two runs ----
 
 
 def read_outcome(trainer: Trainer) -> Outcome:
-    """All that a run leaves behind, as plain values and tensors of their own."""
+    """The results of a run: logs, weights, states; copied, so that nothing changes them later."""
     return {
         "global_step": trainer.state.global_step,
         "log_history": [dict(entry) for entry in trainer.state.log_history],
         "weights": _copied(trainer.model.state_dict()),
         "optimizer": _copied(trainer.optimizer.state_dict()),
         "schedule": _copied(trainer.lr_scheduler.state_dict()),
-        "generators": read_generators(),
+        "generators": rng.to_plain(rng.capture()),
     }
 
 
 def find_difference(straight: Outcome, resumed: Outcome) -> str | None:
-    """The first thing that differs, in words; None where two runs are equal to the last bit, time aside."""
+    """A description of the first difference; None if both runs are equal to the last bit, except in times."""
     return (
         _compare_logs(straight["log_history"], resumed["log_history"])
         or _compare("global_step", straight["global_step"], resumed["global_step"])
@@ -119,7 +118,7 @@ def _compare_logs(straight: Sequence[Mapping[str, Any]], resumed: Sequence[Mappi
     longer = max(straight, resumed, key=len)
     return (
         f"the log has {len(resumed)} entries, and {len(straight)} in the straight run; the first that only "
-        f"one of them has: {dict(longer[min(len(straight), len(resumed))])}."
+        f"one run has: {dict(longer[min(len(straight), len(resumed))])}."
     )
 
 
@@ -128,7 +127,7 @@ def _without_measures(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compare(place: str, expected: Any, found: Any) -> str | None:
-    """Where two nested values first differ, in words."""
+    """A description of the first difference between two nested values."""
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         if expected.keys() != found.keys():
             odd = sorted(map(str, expected.keys() ^ found.keys()))
@@ -141,7 +140,7 @@ def _compare(place: str, expected: Any, found: Any) -> str | None:
     elif isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
         return _compare_tensors(place, expected, found)
     else:
-        is_equal = repr(expected) == repr(found)  # exact for numbers, and a NaN equals a NaN
+        is_equal = repr(expected) == repr(found)  # exact for numbers, and NaN equals NaN
         return None if is_equal else f"{place}: it is {found!r}, and {expected!r} in the straight run."
     return next(filter(None, (_compare(f"{place}, {key}", *values) for key, *values in pairs)), None)
 
@@ -159,23 +158,7 @@ def _compare_tensors(place: str, expected: torch.Tensor, found: torch.Tensor) ->
 
 
 def _copied(value: Any) -> Any:
-    """Nested values with tensors that no later update changes."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def read_generators() -> dict[str, Any]:
-    """The states of Python's, numpy's and torch's generator."""
-    kind, key, *rest = np.random.get_state()
-    numpy_state = [kind, np.asarray(key).tolist(), *rest]
-    return {"python": random.getstate(), "numpy": numpy_state, "torch": torch.get_rng_state()}
-
-
-def set_generators(states: Mapping[str, Any]) -> None:
-    """Set the three generators as `read_generators` found them."""
-    random.setstate(states["python"])
-    np.random.set_state(tuple(states["numpy"]))
-    torch.set_rng_state(states["torch"])
+    """Nested values with copies of their tensors, on the host."""
+    return comm.map_nested(
+        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, torch.Tensor) else leaf, value
+    )

@@ -1,4 +1,4 @@
-"""What is around a model, compiled, parallel or adapted, and the model inside."""
+"""Find the model inside its wrappers: compiled, parallel or with adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The module inside compilation and data-parallel wrappers: the one whose weights are saved."""
+    """The module inside the wrappers of torch.compile and data parallelism, whose weights are saved."""
     while True:
         if "_orig_mod" in model._modules:
             model = model.get_submodule("_orig_mod")
@@ -25,28 +25,27 @@ def unwrap_model(model: nn.Module) -> nn.Module:
 
 def is_adapter(model: nn.Module) -> bool:
     """Whether PEFT wrapped the model."""
-    peft = sys.modules.get("peft")  # a model that PEFT wrapped has imported it
+    peft = sys.modules.get("peft")  # if PEFT is not imported, it wrapped no model
     return peft is not None and isinstance(model, (peft.PeftModel, peft.PeftMixedModel))
 
 
 def bare_model(model: nn.Module) -> nn.Module:
-    """The innermost model, inside adapters too: the one whose forward names the inputs."""
+    """The innermost model, also inside adapters, whose forward names the inputs."""
     outer: Any = unwrap_model(model)
-    if is_adapter(outer):  # the mixed kind has no accessor of its own
-        return bare_model(
-            outer.get_base_model() if hasattr(outer, "get_base_model") else outer.base_model.model
-        )
-    if isinstance(getattr(outer, "module", None), nn.Module) and _names_nothing(outer):
+    if is_adapter(outer):
+        has_accessor = hasattr(outer, "get_base_model")  # PeftMixedModel has none
+        return bare_model(outer.get_base_model() if has_accessor else outer.base_model.model)
+    if isinstance(getattr(outer, "module", None), nn.Module) and _passes_arguments_on(outer):
         return bare_model(outer.module)
     return outer  # type: ignore[no-any-return]
 
 
-def _names_nothing(model: nn.Module) -> bool:
-    # a model may well have a part called `module`; one whose forward only passes arguments on is a wrapper
+def _passes_arguments_on(model: nn.Module) -> bool:
+    """Whether forward names no parameter: then this is a wrapper, not a model with a part called `module`."""
     parameters = inspect.signature(model.forward).parameters.values()
     return all(parameter.kind in _VARIADIC for parameter in parameters)
 
 
 def forward_parameters(model: nn.Module) -> list[str]:
-    """The parameter names of the forward that does the work, whatever is around it."""
+    """The parameter names of the innermost model's forward."""
     return list(inspect.signature(bare_model(model).forward).parameters)

@@ -22,7 +22,7 @@ OWN = {
     "logging_dir",
     "loss_weighting",
     "on_nonfinite",
-    "train_metrics",
+    "train_metrics_batches",
     "keep_columns",
     "param_groups",
     "sample_weights",
@@ -33,6 +33,7 @@ OWN = {
     "show_samples",
     "report",
     "save_in_background",
+    "save_on_error",
 }
 
 

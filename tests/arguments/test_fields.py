@@ -17,7 +17,7 @@ OWN_FIELDS = [
     "logging_dir",
     "loss_weighting",
     "on_nonfinite",
-    "train_metrics",
+    "train_metrics_batches",
     "keep_columns",
     "param_groups",
     "sample_weights",
@@ -28,6 +28,7 @@ OWN_FIELDS = [
     "show_samples",
     "report",
     "save_in_background",
+    "save_on_error",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)
 

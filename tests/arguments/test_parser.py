@@ -20,7 +20,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from footplate.arguments import HfArg, HfArgumentParser, Seq2SeqTrainingArguments, TrainingArguments
+from footplate.arguments.notices import warn_once
 from footplate.arguments.old_names import OLD_NAMES
+from footplate.arguments.parser import ADDED_HEADING, LAST_HEADINGS
 from footplate.outputs import IntervalStrategy, OptimizerNames, SchedulerType
 
 
@@ -332,9 +334,9 @@ def test_a_script_may_add_its_own_config_option():
 
 
 def test_a_config_option_without_a_file_or_of_another_kind_raises(tmp_path):
-    with pytest.raises(ValueError, match="--config stands at the end"):
+    with pytest.raises(ValueError, match="--config is the last word"):
         parse(Defaults, "--config")
-    with pytest.raises(ValueError, match=r"run\.toml is no config file"):
+    with pytest.raises(ValueError, match=r"run\.toml is not a config file"):
         parse(Defaults, "--config", "run.toml")
     with pytest.raises(ValueError, match="holds a list, not settings by name"):
         parse(Defaults, "--config", write(tmp_path / "run.yaml", [1, 2]))
@@ -364,6 +366,50 @@ def test_traps_of_yaml_are_stepped_over(tmp_path):
     (args,) = HfArgumentParser(TrainingArguments).parse_yaml_file(path)
     assert (args.learning_rate, args.eval_strategy) == (1e-4, "no")
     assert (args.logging_nan_inf_filter, args.max_grad_norm) == (False, None)
+
+
+def test_text_in_a_file_that_is_no_number_is_refused_by_name(tmp_path):
+    path = write(tmp_path / "run.yaml", {"learning_rate": "fast"})
+    with pytest.raises(ValueError, match="learning_rate='fast'"):
+        HfArgumentParser(TrainingArguments).parse_yaml_file(path)
+
+
+# what is one option in the original stays one, though we have more; and one option in two spellings is one
+ABBREVIATED = {
+    "--learning_r": ("--learning_rate", {"learning_rate": 3.0}),
+    "--learning": ("--learning_rate", {"learning_rate": 3.0}),  # not "--learning_rate or --learning-rate?"
+    "--num_train": ("--num_train_epochs", {"num_train_epochs": 3.0}),
+    "--max_s": ("--max_steps", {"max_steps": 3}),
+    "--warmup": ("--warmup_steps", {"warmup_steps": 3.0}),  # `warmup_ratio` is an old name
+    "--eval_a": ("--eval_accumulation_steps", {"eval_accumulation_steps": 3}),
+}
+
+
+@pytest.mark.parametrize("word", ABBREVIATED)
+@pytest.mark.parametrize("written", ["apart", "with ="])
+def test_an_abbreviated_flag_says_which_flag_was_meant(word, written, caplog):
+    warn_once.cache_clear()
+    meant, expected = ABBREVIATED[word]
+    words = [word, "3"] if written == "apart" else [f"{word}=3"]
+    (args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words, look_for_args_file=False)
+    assert {name: getattr(args, name) for name in expected} == expected
+    assert f"{word} was read as {meant}" in caplog.text
+
+
+def test_an_abbreviation_of_several_flags_is_refused_with_each_of_them_once(capsys):
+    with pytest.raises(SystemExit):
+        HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
+            ["--lr", "3"], look_for_args_file=False
+        )
+    assert "--lr could match --lr_scheduler_type, --lr_scheduler_kwargs\n" in capsys.readouterr().err
+
+
+def test_a_flag_in_full_gives_no_notice(caplog):
+    warn_once.cache_clear()
+    HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
+        ["--learning-rate", "1e-3", "--fp16=false"], look_for_args_file=False
+    )
+    assert "was read as" not in caplog.text
 
 
 def test_yaml_without_its_package_names_the_extra(tmp_path, monkeypatch):
@@ -447,6 +493,49 @@ def test_help_is_grouped_short_and_shows_defaults():
     assert "evaluation_strategy" not in text
     assert text.count("usage:") == 1
     assert len(text.split("\n\n")[0]) < 120  # not every option in the usage line
+
+
+def headings(*classes):
+    """The headings of the help, in order."""
+    lines = HfArgumentParser(classes).format_help().splitlines()
+    return [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+
+
+@pytest.mark.parametrize(
+    ("classes", "first"),
+    [
+        ((TrainingArguments,), ["options", ADDED_HEADING, "Output"]),
+        ((Grouped, Seq2SeqTrainingArguments), ["options", "my own heading", ADDED_HEADING]),
+        ((Seq2SeqTrainingArguments, Grouped), ["options", ADDED_HEADING, "Output"]),
+    ],
+)
+def test_help_begins_with_what_is_added_and_ends_with_what_has_no_effect(classes, first):
+    found = headings(*classes)
+    assert found[: len(first)] == first
+    assert found[-2:] == list(LAST_HEADINGS)
+    assert len(found) == len(set(found))
+
+
+def test_every_own_setting_stands_under_the_first_heading():
+    text = HfArgumentParser(TrainingArguments).format_help()
+    added = text.split(f"{ADDED_HEADING}:")[1].split("\n\n")[0]
+    own = [field for field in dataclasses.fields(TrainingArguments) if "heading" in field.metadata]
+    names = [field.name for field in own if field.metadata["heading"] == ADDED_HEADING]
+    assert len(names) == 14
+    assert all(name in added for name in names)
+
+
+def test_the_default_of_a_flag_is_shown_only_if_it_is_true():
+    actions = {action.dest: action for action in PARSER._actions}
+    formatter = PARSER._get_formatter()
+    assert formatter._get_help_string(actions["report"]).endswith("(default: %(default)s)")
+    assert formatter._get_help_string(actions["warmup_steps"]).endswith("(default: %(default)s)")
+    assert "default" not in formatter._get_help_string(actions["bf16"])
+
+
+def test_an_older_word_is_accepted_and_not_shown():
+    assert parse(TrainingArguments, "--loss_weighting", "default")[0].loss_weighting == "batches"
+    assert "--loss_weighting {batches,items} " in HfArgumentParser(TrainingArguments).format_help()
 
 
 def argv_of(args: TrainingArguments) -> list[str]:

@@ -16,6 +16,7 @@ CALLS = [
         {"learning_rate": 1e-3, "batch_size": 3, "weight_decay": 0.1, "num_epochs": 2, "max_steps": 9},
     ),
     ("set_training", {"gradient_accumulation_steps": 2, "seed": 1, "gradient_checkpointing": True}),
+    ("set_training", {"activation_checkpointing": True}),
     ("set_evaluate", {"delay": 0}),
     ("set_evaluate", {"strategy": "steps", "steps": 7, "batch_size": 3, "accumulation_steps": 2, "delay": 2}),
     ("set_evaluate", {"strategy": "epoch", "loss_only": True, "delay": 0}),

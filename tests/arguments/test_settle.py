@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -11,7 +12,8 @@ import pytest
 import transformers
 
 from footplate.arguments import AcceleratorConfig, TrainingArguments
-from footplate.arguments.settle import settle
+from footplate.arguments.notices import warn_once
+from footplate.arguments.settle import is_numeric, settle
 from footplate.outputs import DebugOption, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 
 SETTINGS = [
@@ -42,6 +44,8 @@ SETTINGS = [
     {"debug": "underflow_overflow tpu_metrics_debug"},
     {"lr_scheduler_kwargs": '{"min_lr": "0.1", "on": "true", "n": "3", "deep": {"x": "1"}, "name": "a"}'},
     {"gradient_checkpointing_kwargs": '{"use_reentrant": false}'},
+    {"gradient_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False}},
+    {"gradient_checkpointing": True, "activation_checkpointing": False},
     {
         "accelerator_config": {
             "split_batches": True,
@@ -140,3 +144,84 @@ def test_accelerator_settings_come_in_every_form(tmp_path):
 def test_groups_of_parameters_may_come_as_json():
     args = TrainingArguments("runs", param_groups='[{"match": "head.*", "lr": 0.001}]')
     assert args.param_groups == [{"match": "head.*", "lr": 0.001}]
+
+
+def test_the_older_word_for_the_weighting_works_with_one_notice(caplog):
+    warn_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        weightings = [TrainingArguments("runs", loss_weighting="default").loss_weighting for _ in range(2)]
+    assert weightings == ["batches", "batches"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "loss_weighting='default' is an older word and taken as 'batches'."
+    ]
+
+
+NUMBERS_AS_TEXT = {
+    "learning_rate": ("1e-3", 1e-3),
+    "per_device_train_batch_size": ("8.0", 8),
+    "max_steps": ("1e3", 1000),
+    "num_train_epochs": ("2.5", 2.5),
+    "warmup_steps": ("1", 1),
+    "weight_decay": ("0", 0),
+    "save_total_limit": ("3", 3),
+    "seed": ("7", 7),
+    "data_seed": ("7", 7),
+    "eval_steps": ("0.5", 0.5),
+    "logging_steps": ("10", 10),
+    "show_samples": ("2", 2),
+}
+
+
+def test_numbers_in_text_become_numbers_with_one_notice(caplog):
+    """YAML reads 1e-3 as text."""
+    warn_once.cache_clear()
+    args = TrainingArguments("x", **{name: text for name, (text, _) in NUMBERS_AS_TEXT.items()})
+    for name, (_, number) in NUMBERS_AS_TEXT.items():
+        value = getattr(args, name)
+        assert (value, type(value)) == (number, type(number)), name
+    (record,) = [record for record in caplog.records if "given as text" in record.getMessage()]
+    assert "learning_rate='1e-3' as 0.001" in record.getMessage()
+    assert "seed='7' as 7" in record.getMessage()
+
+
+def test_every_numeric_setting_reads_text():
+    numeric = [field for field in dataclasses.fields(TrainingArguments) if is_numeric(field.type)]
+    assert {"learning_rate", "seed", "eval_steps", "ddp_timeout"} <= {field.name for field in numeric}
+    for field in numeric:
+        # one may be out of range; what is not possible is text
+        with contextlib.suppress(ValueError):
+            args = TrainingArguments("x", **{field.name: "1"})
+            assert getattr(args, field.name) == 1, field.name
+
+
+@dataclasses.dataclass
+class OwnArguments(TrainingArguments):
+    temperature: float = 1.0
+    name: str = "1"
+
+
+def test_settings_of_a_users_own_class_are_read_too_and_text_stays_text():
+    args = OwnArguments("x", temperature="0.5", name="2")
+    assert (args.temperature, args.name) == (0.5, "2")
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [(float, True), (int | None, True), ("Optional[int]", True), ("str | float | None", False), (str, False)],
+)
+def test_types_that_hold_numbers_alone_are_known(hint, expected):
+    assert is_numeric(hint) is expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"learning_rate": "fast"}, "learning_rate='fast' is text that is not a number"),
+        ({"max_steps": "2.5"}, "max_steps='2.5' is not a whole number"),
+        ({"save_total_limit": "all"}, "save_total_limit='all'"),
+        ({"learning_rate": "nan"}, "learning_rate=nan is not possible"),
+    ],
+)
+def test_text_that_is_no_number_is_refused_by_name(settings, words):
+    with pytest.raises(ValueError, match=words):
+        TrainingArguments("x", **settings)

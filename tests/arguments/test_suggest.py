@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from footplate.arguments.suggest import did_you_mean
+from footplate.arguments.suggest import check_word, did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,9 @@ def test_the_nearest_name_is_suggested(word, expected):
 
 def test_something_that_is_no_text_is_no_problem():
     assert did_you_mean(None, ["seed"]) == ""
+
+
+def test_a_word_that_is_not_allowed_is_refused_with_the_nearest():
+    check_word("color", "red", ("red", "green"))
+    with pytest.raises(ValueError, match=r"color='gren' is not known\. Did you mean 'green'\? Set color to"):
+        check_word("color", "gren", ("red", "green"))

@@ -11,7 +11,7 @@ from typing import Any, Literal, Optional, Union
 
 import pytest
 
-from footplate.arguments.values import find_kind, read_file_value, read_text, read_texts, string_to_bool
+from footplate.arguments.values import find_kind, read_file_value, read_text, read_texts
 
 
 class Color(Enum):
@@ -140,11 +140,6 @@ def test_choices_of_a_field_bind_each_item():
 )
 def test_only_text_from_a_file_is_read_again(value, hint, expected):
     assert read_file_value(value, find_kind(hint)) == expected
-
-
-@pytest.mark.parametrize("flag", [True, False])
-def test_a_bool_stays_a_bool(flag):
-    assert string_to_bool(flag) is flag
 
 
 @pytest.mark.parametrize(

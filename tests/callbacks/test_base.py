@@ -37,7 +37,17 @@ def test_an_event_does_nothing_until_it_is_defined():
 
 def test_the_docstring_names_every_event_and_keyword():
     keywords = ["model", "processing_class", "tokenizer", "optimizer", "lr_scheduler", "train_dataloader"]
-    keywords += ["eval_dataloader", "trainer", "inputs", "outputs", "loss", "metrics", "is_round_end", "logs"]
+    keywords += [
+        "eval_dataloader",
+        "trainer",
+        "predictor",
+        "inputs",
+        "outputs",
+        "loss",
+        "metrics",
+        "is_round_end",
+        "logs",
+    ]
     assert TrainerCallback.__doc__ is not None
     assert [name for name in EVENTS + keywords if name not in TrainerCallback.__doc__] == []
 

@@ -1,31 +1,27 @@
 """Tests of bars and lines, through real pipes and a real terminal."""
 
-import fcntl
 import itertools
 import json
 import math
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 
 import numpy as np
 import pytest
 import torch
 import transformers
 
+from footplate.callbacks.lines import format_line
 from footplate.callbacks.notebook import NotebookProgressCallback
 from footplate.callbacks.progress import (
     EvaluationLines,
     PrinterCallback,
     ProgressCallback,
     default_progress_callback,
-    format_line,
 )
 from footplate.state import TrainerControl, TrainerState
+from terminal import run_on_terminal
 
 PAIR = re.compile(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|[^\s="]+)(?: |$)')
 
@@ -101,48 +97,28 @@ def test_every_line_of_a_piped_run_can_be_parsed():
     assert math.isnan(float(metrics[0]["eval_f1"]))
 
 
-def run_on_terminal(stdout):
-    """What the run writes to a terminal on stderr, and to stdout if that is not the terminal too."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(
-        theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0)
-    )  # a new one has no width at all
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUN],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs if stdout == "terminal" else subprocess.PIPE,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            chunk = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not chunk:
-            break
-        shown += chunk
-    os.close(ours)
-    piped = process.communicate()[0] or b""
-    assert process.returncode == 0
-    return shown.decode(), piped.decode()
-
-
 def test_a_terminal_shows_bars_with_the_time_to_go_and_the_logs_above_them():
-    shown, _ = run_on_terminal("terminal")
-    assert "\r" in shown
-    assert "20/20" in shown  # the bar of the training
-    assert "/40" in shown  # the bar of the evaluation
-    assert re.search(r"\d+/20 \[\d\d:\d\d<", shown)
-    assert "event=log step=5 max_steps=20 loss=0.2 " in shown
-    assert "event=train_begin" not in shown
-    assert "event=evaluation" not in shown
+    terminal, _, code = run_on_terminal(RUN)
+    assert code == 0
+    assert "\r" in terminal.written
+    assert "20/20" in terminal.written  # the bar of the training
+    assert re.search(r"eval: +\d+% \|.*/40", terminal.written)  # the bar of the evaluation, by its name
+    assert re.search(r"\d+/20 \[\d\d:\d\d<", terminal.written)
+    assert "event=" not in terminal.written
+    assert "eta_seconds" not in terminal.written  # the bar has the only estimate
+    assert terminal.lines[:3] == [
+        '   5/20  epoch 0.50  loss 0.2000   lr 4.200e-05  note "two words"',
+        '  10/20  epoch 1.00  loss 0.1000   lr 4.200e-05  note "two words"',
+        "  10/20  eval  loss 0.5000   f1 nan",
+    ]
+    assert re.match(r"train: 100% \|.*20/20 .*, loss 0.05000\]", terminal.lines[-2])
+    assert max(map(len, terminal.lines)) <= 100
 
 
 def test_logs_in_a_pipe_stay_clean_while_the_terminal_shows_the_bar():
-    shown, piped = run_on_terminal("pipe")
-    assert "20/20" in shown
+    terminal, piped, code = run_on_terminal(RUN, stdout=subprocess.PIPE)
+    assert code == 0
+    assert "20/20" in terminal.written
     lines = [parse(line) for line in piped.splitlines()]
     assert {line["event"] for line in lines} == {"log"}
     assert len(lines) == 6

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from footplate.checkpoint import load_weights, save_weights
+from footplate.checkpoint.weights import load_weights, save_weights
 
 
 def tiny_bert():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from footplate.checkpoint import load_arguments, save_arguments
+from footplate.checkpoint.arguments import load_arguments, save_arguments
 from footplate.outputs import IntervalStrategy
 
 

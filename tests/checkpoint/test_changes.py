@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from footplate.arguments import Seq2SeqTrainingArguments, TrainingArguments
-from footplate.checkpoint.changes import APPLIED, HARMLESS, REFUSED, SPECIAL, judge
+from footplate.checkpoint.changes import APPLIED, HARMLESS, REFUSED, SPECIAL, compare_facts, judge
 
 CLASSES = {"harmless": set(HARMLESS), "applied": set(APPLIED), "refused": set(REFUSED)}
 FIELDS = [field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)]
@@ -41,21 +42,24 @@ DEPENDS = [
     ({}, ("length_column_name", "length", "n"), "harmless", ""),
     (GROUPED, ("length_column_name", "length", "n"), "refused", "grouped by length"),
     ({}, ("sample_weights", None, "weight"), "harmless", ""),
-    (WEIGHTED, ("sample_weights", "weight", "other"), "refused", "which sample comes when"),
+    (WEIGHTED, ("sample_weights", "weight", "other"), "refused", "the order of samples"),
     ({}, ("data_seed", None, 42), "harmless", ""),
-    ({}, ("data_seed", None, 43), "refused", "which sample comes when"),
-    ({"data_seed": 7}, ("seed", 42, 43), "refused", "which sample comes when"),
+    ({}, ("data_seed", None, 43), "refused", "the order of samples"),
+    ({"data_seed": 7}, ("seed", 42, 43), "refused", "the order of samples"),
     ({}, ("num_train_epochs", 3.0, 5.0), "applied", "ends there"),
     ({"max_steps": 10}, ("num_train_epochs", 3.0, 5.0), "harmless", ""),
     ({}, ("max_steps", 100, 200), "applied", "ends there"),
     ({}, ("learning_rate", 1e-4, 1e-3), "applied", "highest rate"),
     (PLATEAU, ("learning_rate", 1e-4, 1e-3), "refused", "follows a metric"),
     ({}, ("lr_scheduler_type", "linear", "cosine"), "applied", "this curve"),
-    (EVAL, ("lr_scheduler_type", "linear", "reduce_lr_on_plateau"), "refused", "another state"),
-    (EVAL, ("lr_scheduler_type", "greedy", "linear"), "refused", "another state"),
-    (PLATEAU, ("lr_scheduler_kwargs", {"factor": 0.1}, {"factor": 0.5}), "refused", "another state"),
+    (EVAL, ("lr_scheduler_type", "linear", "reduce_lr_on_plateau"), "refused", "does not fit a curve"),
+    (EVAL, ("lr_scheduler_type", "greedy", "linear"), "refused", "does not fit a curve"),
+    (PLATEAU, ("lr_scheduler_kwargs", {"factor": 0.1}, {"factor": 0.5}), "refused", "does not fit a curve"),
     ({}, ("optim", "adamw_torch", "adamw_torch_fused"), "applied", "last bits"),
     ({}, ("optim", "adamw_torch", "sgd"), "refused", "does not fit"),
+    ({}, ("loss_weighting", "default", "batches"), "harmless", ""),
+    ({}, ("loss_weighting", "default", "items"), "refused", "scale of loss"),
+    ({}, ("loss_weighting", "batches", "items"), "refused", "scale of loss"),
     ({}, ("fp16", False, True), "refused", "loss scaling"),
     ({}, ("bf16", False, True), "applied", "last bits"),
     (
@@ -64,8 +68,8 @@ DEPENDS = [
         "applied",
         "rates and decay",
     ),
-    ({}, ("param_groups", [{"match": "head"}], [{"match": "body"}]), "refused", "change their group"),
-    ({}, ("param_groups", None, [{"layer_decay": 0.9}]), "refused", "change their group"),
+    ({}, ("param_groups", [{"match": "head"}], [{"match": "body"}]), "refused", "move to another group"),
+    ({}, ("param_groups", None, [{"layer_decay": 0.9}]), "refused", "move to another group"),
     ({}, ("param_groups", [{"layer_decay": 0.8}], [{"layer_decay": 0.9}]), "applied", "rates"),
     ({}, ("eval_steps", 10, 20), "harmless", ""),
     (PLATEAU, ("eval_steps", 10, 20), "applied", "moves with these evaluations"),
@@ -79,3 +83,51 @@ def test_a_change_is_judged_with_the_other_settings_in_view(common, change, outc
     found, text = judge(name, {**PLAIN, **common, name: was}, {**PLAIN, **common, name: now})
     assert found == outcome
     assert words in text
+
+
+# ---- what no setting says ----
+
+FACTS: dict[str, Any] = {
+    "data": {"type": "Dataset", "rows": 8, "fingerprint": "a", "columns": ["x"], "first_row": "1"},
+    "model": {"class": "M", "parameters": 3, "shapes": "s"},
+    "versions": {"python": "3.11.1", "torch": "2.8"},
+}
+CHANGED_FACTS = {
+    "length": ("data", {"rows": 9, "first_row": "2"}, ["len(train_dataset)"], "some may come twice"),
+    "first row": (
+        "data",
+        {"first_row": "2", "fingerprint": "b"},
+        ["first row of train_dataset"],
+        "other data",
+    ),
+    "columns": ("data", {"columns": ["y"]}, ["columns of train_dataset"], "other data"),
+    "fingerprint": ("data", {"fingerprint": "b"}, ["train_dataset"], "prepared anew"),
+    "class of the data": ("data", {"type": "list"}, ["train_dataset"], "other data"),
+    "class of the model": ("model", {"class": "N", "shapes": "t"}, ["model"], "are loaded into this model"),
+    "shapes": ("model", {"shapes": "t", "parameters": 4}, ["model"], "do not fit are refused"),
+    "a version": ("versions", {"torch": "2.9"}, ["version of torch"], "last bits"),
+    "two versions": (
+        "versions",
+        {"torch": "2.9", "python": "3.12"},
+        ["version of python", "version of torch"],
+        "last bits",
+    ),
+    "a library that only one side has": ("versions", {"numpy": "2"}, [], ""),
+    "a length that is not known": ("data", {"rows": None}, [], ""),
+    "nothing": ("data", {}, [], ""),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED_FACTS)
+def test_a_changed_fact_is_noticed_with_what_it_means(case):
+    part, changes, names, words = CHANGED_FACTS[case]
+    found = compare_facts(FACTS, {**FACTS, part: {**FACTS[part], **changes}})
+    assert [change[0] for change in found] == names
+    assert all(outcome == "noticed" and words in text for _, _, _, outcome, text in found)
+
+
+@pytest.mark.parametrize(
+    "saved", [None, [], "text", {}, {"data": 3, "versions": ["x"]}, {"data": {"rows": None}}]
+)
+def test_facts_that_are_missing_or_damaged_are_not_compared(saved):
+    assert compare_facts(saved, FACTS) == []

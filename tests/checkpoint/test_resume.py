@@ -75,7 +75,8 @@ def test_a_setting_that_one_side_does_not_know_is_left_out():
 def test_three_classes_come_out_of_one_comparison(tmp_path):
     saved = on_disk(tmp_path, logging_steps=500, learning_rate=5e-5, seed=42)
     differences = compare_arguments(saved, settings(logging_steps=10, learning_rate=1e-4, seed=43))
-    assert [difference.name for difference in differences.harmless] == ["logging_steps"]
+    outcomes = {difference.name: difference.outcome for difference in differences}
+    assert outcomes["logging_steps"] == "harmless"
     assert [difference.name for difference in differences.applied] == ["learning_rate"]
     assert [difference.name for difference in differences.refused] == ["seed"]
     assert "seed" in differences
@@ -105,7 +106,7 @@ def test_the_table_names_setting_before_after_and_what_happens(tmp_path):
         "learning_rate",
         "5e-05",
         "0.0001",
-        "applied: the curve goes on from here with this as its highest rate",
+        "applied: the curve continues with this as its highest rate",
     ]
     assert rows[3].split() == ["logging_steps", "500", "10", "harmless"]
     starts = {
@@ -120,7 +121,7 @@ def test_what_is_refused_names_the_settings_and_the_remedy(tmp_path):
     with pytest.raises(ValueError, match=r"cannot be resumed") as error:
         check_differences(compare_arguments(saved, settings(seed=43, optim="sgd")))
     message = str(error.value)
-    assert "seed: was 42, is 43; it decides which sample comes when" in message
+    assert "seed: was 42, is 43; it decides the order of samples" in message
     assert "optim: was 'adamw_torch', is 'sgd'; the saved state of the optimizer does not fit" in message
     assert "Set optim, seed as they were, or start a new run from these weights" in message
 

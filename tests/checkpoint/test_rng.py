@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from footplate.checkpoint import load_rng, save_rng
+from footplate.checkpoint.rng import load_rng, save_rng
 
 
 def draw():

@@ -14,16 +14,14 @@ import safetensors.torch
 import torch
 from transformers import trainer_utils
 
-from footplate.checkpoint import (
+from footplate.checkpoint.rotation import (
     find_checkpoint_folders,
     find_checkpoints,
     find_last_checkpoint,
     get_last_checkpoint,
     rotate_checkpoints,
-    seal,
-    staging_folder,
-    verify_checkpoint,
 )
+from footplate.checkpoint.seal import seal, staging_folder, verify_checkpoint
 
 WEIGHTS = safetensors.torch.save({"w": torch.ones(1000)})
 
@@ -181,7 +179,7 @@ def test_the_newest_intact_one_is_found_and_what_was_passed_over_is_named_once(t
     (warning,) = [record.getMessage() for record in caplog.records]
     for part in (
         "checkpoint-6 (trainer_state.json is missing)",
-        "checkpoint-5 (model.safetensors has other contents than were written)",
+        "checkpoint-5 (model.safetensors has changed since it was written)",
         "checkpoint-4 (manifest.json is damaged",
         "checkpoint-3 (trainer_state.json is missing)",
         f"The newest intact one is {tmp_path / 'checkpoint-2'}",
@@ -277,7 +275,7 @@ def test_a_checkpoint_moved_aside_that_cannot_be_renamed_is_not_deleted(tmp_path
         patched.setattr(os, "rename", refuse)
         rotate_checkpoints(tmp_path, 1)
         assert find_last_checkpoint(tmp_path) is None
-    assert ".checkpoint-1.replaced is checkpoint-1 and cannot be given its name back" in caplog.text
+    assert ".checkpoint-1.replaced cannot be renamed back to checkpoint-1" in caplog.text
     assert find_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-1")
 
 

@@ -18,12 +18,11 @@ import torch
 import transformers
 
 import tiny
-from footplate.checkpoint import (
+from footplate.checkpoint.rotation import find_last_checkpoint, rotate_checkpoints
+from footplate.checkpoint.seal import (
     check_free_space,
     discard,
-    find_last_checkpoint,
     is_whole,
-    rotate_checkpoints,
     seal,
     staging_folder,
     verify_checkpoint,
@@ -112,13 +111,31 @@ def test_a_file_larger_than_a_chunk_is_hashed_in_full(tmp_path):
 
 def test_the_staging_folder_is_hidden_beside_the_final_one_and_empty(tmp_path):
     staging = staging_folder(str(tmp_path / "run" / "checkpoint-12"))
-    assert staging == tmp_path / "run" / ".checkpoint-12.writing"
-    (staging / "half").mkdir()
-    (staging / "half" / "a file").write_text("of a dead run")
-    assert list(staging_folder(tmp_path / "run" / "checkpoint-12").iterdir()) == []
+    assert staging.parent == tmp_path / "run"
+    assert staging.name.startswith(".checkpoint-12.")
+    assert staging.name.endswith(".writing")
+    assert list(staging.iterdir()) == []
     discard(staging)
     discard(staging)  # nothing there any more: nothing to say
     assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_two_that_write_the_same_checkpoint_never_share_a_folder(tmp_path):
+    first, second = (staging_folder(tmp_path / "checkpoint-1") for _ in range(2))
+
+    def work():
+        write(staging_folder(tmp_path / "checkpoint-1"), 1)
+
+    write(first, 1)
+    assert in_child(work) is None
+    assert list(second.iterdir()) == []
+    write(second, 2)
+    assert len(hidden_in(tmp_path)) == 3
+    seal(first, tmp_path / "checkpoint-1")
+    seal(second, tmp_path / "checkpoint-1")
+    assert version_of(tmp_path / "checkpoint-1") == 2
+    rotate_checkpoints(tmp_path, 1)
+    assert hidden_in(tmp_path) == []
 
 
 def test_everything_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
@@ -337,13 +354,28 @@ def test_a_file_size_limit_leaves_the_older_one_and_nothing_half_written(checkpo
 def test_a_full_disk_under_the_manifest_leaves_the_older_one(checkpoint):
     staging = staging_folder(checkpoint)
     write(staging, 2)
-    (staging / "manifest.json").symlink_to("/dev/full")
-    with pytest.raises(OSError) as raised:
-        seal(staging, checkpoint)
-    assert raised.value.errno == errno.ENOSPC
+
+    def work():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        with pytest.raises(OSError) as raised:
+            seal(staging, checkpoint)
+        assert raised.value.errno == errno.EFBIG
+
+    assert in_child(work) is None
     discard(staging)
     assert version_of(checkpoint) == 1
     assert hidden_in(checkpoint.parent) == []
+
+
+def test_a_link_in_place_of_the_manifest_is_not_followed(tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    write(staging, 1)
+    (tmp_path / "precious").write_text("mine")
+    (staging / "manifest.json").symlink_to(tmp_path / "precious")
+    seal(staging, tmp_path / "checkpoint-1")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert version_of(tmp_path / "checkpoint-1") == 1
 
 
 def test_a_run_folder_that_vanishes_is_an_error_and_no_more(tmp_path):
@@ -355,6 +387,81 @@ def test_a_run_folder_that_vanishes_is_an_error_and_no_more(tmp_path):
     discard(staging)
     save(tmp_path / "run" / "checkpoint-2", 2)
     assert version_of(find_last_checkpoint(tmp_path / "run")) == 2
+
+
+# ---- a sealed folder holds a model ----
+
+BESIDE = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "generation_config.json")
+
+
+@pytest.mark.parametrize(
+    "more", [(), BESIDE, ("adapter_config.json", "README.md"), ("optimizer_0/part.distcp",)]
+)
+def test_a_folder_without_weights_is_not_sealed_and_never_intact(more, tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    write(staging, 1)
+    for name in more:
+        (staging / name).parent.mkdir(exist_ok=True)
+        (staging / name).write_text("{}")
+    seal(staging, tmp_path / "checkpoint-1")
+    folder = tmp_path / "checkpoint-1"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in (
+        "model.safetensors",
+        "adapters/second/adapter_model.safetensors",
+        "adapters/first/notes.txt",
+    ):
+        (folder / name).unlink()
+        del manifest["files"][name]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert verify_checkpoint(folder) == (False, "it has no weights", True)
+    assert not is_whole(folder)
+    with pytest.raises(ValueError, match=r"holds no weights, so it is not sealed\. It has .*optimizer\.pt"):
+        seal(folder, tmp_path / "checkpoint-2")
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.npz", "mine/part-0", "adapter_model.bin", "ema.json", "pytorch_model.bin"]
+)
+def test_a_save_of_somebodys_own_may_name_the_model_as_it_likes(name, tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    (staging / "trainer_state.json").write_text("{}")
+    (staging / name).parent.mkdir(exist_ok=True)
+    (staging / name).write_bytes(b"whatever")
+    seal(staging, tmp_path / "checkpoint-1")
+    assert verify_checkpoint(tmp_path / "checkpoint-1").is_intact
+
+
+def test_weights_that_are_cut_short_or_miss_a_shard_are_not_sealed(tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    write(staging, 1)
+    (staging / "model.safetensors").write_bytes(CONTENTS[1]["model.safetensors"][:-1])
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read"):
+        seal(staging, tmp_path / "checkpoint-1")
+    (staging / "model.safetensors").unlink()
+    (staging / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-1.safetensors"}}')
+    with pytest.raises(
+        ValueError, match=r"model-1\.safetensors of model\.safetensors\.index\.json is missing"
+    ):
+        seal(staging, tmp_path / "checkpoint-1")
+    assert not (tmp_path / "checkpoint-1").exists()
+
+
+@pytest.mark.parametrize(("umask", "rights"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_sealed_files_have_the_rights_that_the_umask_leaves(umask, rights, tmp_path):
+    before = os.umask(umask)
+    try:
+        staging = staging_folder(tmp_path / "checkpoint-1")
+        write(staging, 1)
+        safetensors.torch.save_file({"w": torch.ones(2)}, staging / "model.safetensors")
+        seal(staging, tmp_path / "checkpoint-1")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "checkpoint-1").rglob("*") if path.is_file()]
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in files} == {
+        path.name: oct(rights) for path in files
+    }
+    assert len(files) == len(CONTENTS[1]) + 1
 
 
 # ---- verifying ----
@@ -387,7 +494,7 @@ def test_one_flipped_byte_is_noticed(name, checkpoint):
         flipped = bytearray(data)
         flipped[position] ^= 1
         (checkpoint / name).write_bytes(flipped)
-        assert verify_checkpoint(checkpoint) == (False, f"{name} has other contents than were written", True)
+        assert verify_checkpoint(checkpoint) == (False, f"{name} has changed since it was written", True)
     (checkpoint / name).write_bytes(data)
     assert verify_checkpoint(checkpoint).is_intact
 
@@ -446,6 +553,59 @@ def test_a_manifest_nested_beyond_reason_is_refused(checkpoint):
     assert not verify_checkpoint(checkpoint).is_intact
 
 
+def edit_manifest(folder, change):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest["files"])
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_manifest_that_leaves_out_what_a_resume_reads_is_refused(checkpoint):
+    edit_manifest(checkpoint, lambda files: files.pop("optimizer.pt"))
+    assert verify_checkpoint(checkpoint).reason == "manifest.json leaves out optimizer.pt"
+    assert not is_whole(checkpoint)
+    (checkpoint / "optimizer.pt").unlink()
+    assert verify_checkpoint(checkpoint).is_intact
+    torch.save({}, checkpoint / "rng_state_1.pth")
+    assert verify_checkpoint(checkpoint).reason == "manifest.json leaves out rng_state_1.pth"
+
+
+def test_a_manifest_that_says_two_things_is_refused(checkpoint):
+    path = checkpoint / "manifest.json"
+    text = path.read_text()
+    doubled = text.replace('"optimizer.pt": {', '"optimizer.pt": {"size": 1, "hash": "x"}, "optimizer.pt": {')
+    for changed in (doubled, text.replace('"format": 1', '"format": 2, "format": 1')):
+        assert changed != text
+        path.write_text(changed)
+        assert "twice" in verify_checkpoint(checkpoint).reason
+
+
+@pytest.mark.parametrize(
+    "entry", [{"size": True, "hash": "a"}, {"size": "5", "hash": "a"}, {"size": 5, "hash": 5}]
+)
+def test_an_entry_of_other_types_is_refused(entry, checkpoint):
+    edit_manifest(checkpoint, lambda files: files.update({"optimizer.pt": entry}))
+    assert verify_checkpoint(checkpoint).reason == "manifest.json is damaged at 'optimizer.pt'"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "trainer_state.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "sparse"])
+def test_what_is_no_json_file_is_refused_at_once(name, kind, checkpoint):
+    if name == "trainer_state.json":
+        (checkpoint / "manifest.json").unlink()
+    path = checkpoint / name
+    path.unlink()
+    if kind == "sparse":
+        with open(path, "wb") as file:
+            file.truncate(1 << 40)
+    else:
+        make = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}
+        make[kind](path)
+    verdict = verify_checkpoint(checkpoint)
+    assert not verdict.is_intact
+    assert name in verdict.reason
+    assert not is_whole(checkpoint)
+
+
 def test_a_pipe_in_place_of_a_file_does_not_hang_the_check(checkpoint):
     (checkpoint / "optimizer.pt").unlink()
     os.mkfifo(checkpoint / "optimizer.pt")
@@ -498,7 +658,7 @@ def test_a_folder_without_state_or_without_weights_is_no_checkpoint(foreign):
     assert verify_checkpoint(foreign).reason == "it has no weights"
     (foreign / "trainer_state.json").unlink()
     assert verify_checkpoint(foreign).reason == "trainer_state.json is missing"
-    assert verify_checkpoint(foreign / "nowhere") == (False, "it is no folder", False)
+    assert verify_checkpoint(foreign / "nowhere") == (False, "it is not a folder", False)
 
 
 def test_every_shard_that_an_index_names_must_be_there(foreign):

@@ -18,7 +18,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from footplate.checkpoint import load_weights, save_weights
+from footplate.checkpoint.weights import load_weights, save_weights
 
 
 class Tied(nn.Module):

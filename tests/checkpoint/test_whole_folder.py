@@ -7,17 +7,10 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
 
-from footplate.checkpoint import (
-    load_optimizer,
-    load_rng,
-    load_schedule,
-    load_weights,
-    save_arguments,
-    save_optimizer,
-    save_rng,
-    save_schedule,
-    save_weights,
-)
+from footplate.checkpoint.arguments import save_arguments
+from footplate.checkpoint.optimizer import load_optimizer, load_schedule, save_optimizer, save_schedule
+from footplate.checkpoint.rng import load_rng, save_rng
+from footplate.checkpoint.weights import load_weights, save_weights
 
 
 class Noisy(nn.Module):

@@ -11,6 +11,7 @@ import transformers
 import footplate
 import tiny
 from footplate.checkpoint import find_last_checkpoint, seal, staging_folder
+from footplate.checkpoint.arguments import save_arguments
 from footplate.cli.checkpoints import format_size, list_checkpoints
 from footplate.cli.main import main
 
@@ -78,7 +79,14 @@ def test_a_damaged_one_is_shown_with_its_reason_and_is_not_the_last(runs, capsys
     assert main(["checkpoints", str(runs)]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert rows[1].endswith("damaged: trainer_state.json is missing")
-    assert rows[3].endswith("damaged: optimizer.pt has other contents than were written")
+    assert rows[3].endswith("damaged: optimizer.pt has changed since it was written")
+
+
+def test_the_last_is_the_one_that_a_resume_takes_not_that_of_an_earlier_run(runs):
+    train(runs, max_steps=2)
+    entries = list_checkpoints(runs)
+    assert [entry.name for entry in entries if entry.is_last] == ["checkpoint-2"]
+    assert find_last_checkpoint(runs).endswith("checkpoint-2")
 
 
 def test_the_table_is_for_people(runs, capsys):
@@ -128,6 +136,23 @@ def test_a_state_that_makes_no_sense_breaks_nothing(text, runs, capsys):
     assert "damaged: trainer_state.json" in capsys.readouterr().out
 
 
+def test_numbers_and_names_that_no_run_writes_reach_no_terminal(runs, capsys):
+    path = runs / "checkpoint-6" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    for entry in state["log_history"]:
+        entry["eval_loss"] = 10**400
+    path.write_text(json.dumps(state))
+    save_arguments({"metric_for_best_model": "eval_\x1b[31m"}, runs / "checkpoint-4")
+    path = runs / "checkpoint-4" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    state["log_history"][-1]["eval_\x1b[31m"] = 1.5
+    path.write_text(json.dumps(state))
+    assert main(["checkpoints", str(runs)]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "eval_?[31m 1.5" in printed
+
+
 def test_nothing_to_resume_from_is_told_by_the_exit_code(runs, tmp_path_factory, capsys):
     empty = tmp_path_factory.mktemp("empty")
     assert main(["checkpoints", str(empty)]) == 1
@@ -143,7 +168,7 @@ def test_a_folder_that_is_none_is_one_line(tmp_path, capsys):
     assert main(["checkpoints", str(tmp_path / "nowhere")]) == 2
     assert (
         capsys.readouterr().err
-        == f"footplate: '{tmp_path / 'nowhere'}' is no folder. Give the output_dir of a run.\n"
+        == f"footplate: '{tmp_path / 'nowhere'}' is not a folder. Give the output_dir of a run.\n"
     )
 
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import footplate
-from footplate.cli.main import main
+import tiny
+from footplate.cli.main import COMMANDS, build_parser, main
 
 
 def test_it_runs_as_a_module_and_lists_its_commands():
@@ -17,6 +18,46 @@ def test_it_runs_as_a_module_and_lists_its_commands():
     )
     assert "checkpoints" in done.stdout
     assert "verify-resume" in done.stdout
+
+
+QUICK = [["--version"], ["--help"], ["report", "RUN"], ["checkpoints", "RUN"], ["report", "--help"]]
+
+
+@pytest.mark.parametrize("words", QUICK, ids=" ".join)
+def test_it_starts_without_torch_and_in_half_a_second_of_work(words, run_folder):
+    words = [str(run_folder) if word == "RUN" else word for word in words]
+    program = (
+        "import os, sys\n"
+        "from footplate.cli.main import main\n"
+        "try:\n    code = main(sys.argv[1:])\n"
+        "except SystemExit as ended:\n    code = ended.code\n"
+        "print(code, 'torch' in sys.modules, sum(os.times()[:2]), file=sys.stderr)\n"
+    )
+    seconds = []
+    for _ in range(3):  # the first start may have to read the files from the disk
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+        )
+        code, has_torch, spent = done.stderr.split()
+        assert (code, has_torch) == ("0", "False")
+        seconds.append(float(spent))
+    assert min(seconds) < 0.5
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    data = tiny.regression_data(16)
+    tiny.build_trainer(
+        folder, tiny.Regression(), data, max_steps=2, save_strategy="steps", save_steps=1
+    ).train()
+    return folder
+
+
+def test_every_command_is_listed_and_has_a_parser():
+    for name in COMMANDS:
+        assert name in build_parser([]).format_help()
+        assert build_parser([name]).format_help() == build_parser([name, "--help"]).format_help()
 
 
 def test_it_tells_its_version(capsys):

@@ -18,6 +18,7 @@ import transformers
 import footplate
 import tiny
 from footplate.cli.main import main
+from footplate.report.serve import ReportServer
 
 
 def train(folder, library=footplate, **settings):
@@ -78,11 +79,11 @@ def test_the_page_goes_where_it_is_asked_to_and_is_opened_there(tmp_path, monkey
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "is no folder"),
+        (["nowhere"], "is not a folder"),
         (["."], "holds neither events.jsonl nor trainer_state.json"),
         ([".", "--port", "80"], "--port is for --serve"),
         ([".", "--serve", "--output", "x"], "exclude each other"),
-        ([".", "--serve", "--port", "70000"], "is no port"),
+        ([".", "--serve", "--port", "70000"], "is not a port"),
     ],
 )
 def test_wrong_use_is_one_line_that_says_what_to_change(tmp_path, monkeypatch, capsys, words, message):
@@ -99,6 +100,18 @@ def test_a_port_that_is_taken_is_said(tmp_path, capsys):
         port = taken.getsockname()[1]
         assert main(["report", str(tmp_path), "--serve", "--port", str(port)]) == 2
     assert f"--port {port} cannot be used" in capsys.readouterr().err
+
+
+def test_another_port_than_the_usual_one_is_said(tmp_path, capsys, monkeypatch):
+    (tmp_path / "trainer_state.json").write_text('{"log_history": []}')
+    monkeypatch.setattr(ReportServer, "serve_forever", lambda self: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("footplate.cli.report.DEFAULT_PORT", port)
+        assert main(["report", str(tmp_path), "--serve"]) == 0
+    shown = capsys.readouterr()
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/", shown.out).group(1)
+    assert f"Port {port} cannot be used: Address already in use. Port {found} was free." in shown.err
 
 
 def test_it_serves_until_it_is_interrupted(tmp_path):

@@ -49,13 +49,13 @@ def test_a_tracker_that_fails_is_one_line_and_the_others_have_their_turn(
     assert len(lines) == 2
     assert lines[0].startswith("footplate: tensorboard did not take the run: ")
     assert lines[1].startswith(
-        "footplate: tensorbord did not take the run: report_to='tensorbord' is no tracker"
+        "footplate: tensorbord did not take the run: report_to='tensorbord' is not a tracker"
     )
     assert said.out == ""
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         run(str(tmp_path / "missing"), "--to", "tensorboard")
     with pytest.raises(ValueError, match=r"no events.jsonl"):
         run(str(tmp_path), "--to", "tensorboard")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from footplate.cli.main import main
+from footplate.cli.rehearse import Start
+from footplate.cli.verify_resume import compare_starts
+
+README = Path(__file__).parents[2] / "README.md"
 
 SCRIPT = """
 import sys
@@ -32,7 +40,12 @@ class ForgetsItsCount(TrainerCallback):
             group["weight_decay"] = 0.01 * self.count
 
 def main():
-    torch.manual_seed(0)
+    if "--unseeded" in sys.argv:
+        pass
+    elif "--other-weights" in sys.argv:
+        torch.seed()
+    else:
+        torch.manual_seed(0)
     args = TrainingArguments(
         "not_this_folder", use_cpu=True, logging_steps=1, save_steps=2, disable_tqdm=True,
         per_device_train_batch_size=4, num_train_epochs=2, learning_rate=1e-2,
@@ -43,7 +56,8 @@ def main():
         raise RuntimeError("the script is broken")
     if "--idle" in sys.argv:
         return
-    trainer = Trainer(Model(), args, train_dataset=data(), callbacks=callbacks)
+    rows = [{**row, "labels": torch.rand(())} for row in data()] if "--other-data" in sys.argv else data()
+    trainer = Trainer(Model(), args, train_dataset=rows, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=get_last_checkpoint("not_this_folder"))
     open("reached_the_end", "w")
 
@@ -72,9 +86,9 @@ def test_an_exact_resume_after_a_kill_is_confirmed(script, tmp_path, capsys):
     assert main(["verify-resume", "--kill", "--at", "5", "--keep", "kept", script, "--flag"]) == 0
     straight, interrupted, resumed, verdict = capsys.readouterr().out.splitlines()
     assert straight.startswith("straight: 12 updates")
-    assert interrupted.startswith("interrupted: SIGKILL after update 5, checkpoint-4 is left")
+    assert interrupted.startswith("interrupted: SIGKILL after update 5, checkpoint-4 remains")
     assert resumed.startswith("resumed: 12 updates")
-    assert verdict.startswith("The resumed run is the straight run")
+    assert verdict.startswith("The resumed run equals the straight run")
     kept = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert kept == ["interrupted", "interrupted.log", "resumed.log", "straight", "straight.log"]
     assert not (tmp_path / "not_this_folder").exists()
@@ -84,14 +98,14 @@ def test_an_exact_resume_after_a_kill_is_confirmed(script, tmp_path, capsys):
 @pytest.mark.slow
 def test_an_exact_resume_after_a_notice_to_end_is_confirmed(script, capsys):
     assert main(["verify-resume", script]) == 0
-    assert "interrupted: SIGTERM after update 6, checkpoint-6 is left" in capsys.readouterr().out
+    assert "interrupted: SIGTERM after update 6, checkpoint-6 remains" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_what_differs_is_named(script, capsys):
     assert main(["verify-resume", "--kill", "--steps", "8", script, "--forget"]) == 1
     verdict = capsys.readouterr().out.splitlines()[-1]
-    assert verdict.startswith("The resumed run is not the straight run. First difference: log entry")
+    assert verdict.startswith("The resumed run differs from the straight run. First difference: log entry")
 
 
 @pytest.mark.slow
@@ -107,7 +121,7 @@ def test_an_interruption_outside_the_run_is_refused(script, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flag", "words"), [("--fail", "the script is broken"), ("--idle", "without a call of Trainer.train()")]
+    ("flag", "words"), [("--fail", "the script is broken"), ("--idle", "without calling Trainer.train()")]
 )
 def test_a_script_that_does_not_train_is_shown(flag, words, script, capsys):
     assert main(["verify-resume", script, flag]) == 2
@@ -118,9 +132,66 @@ def test_a_script_that_does_not_train_is_shown(flag, words, script, capsys):
 
 def test_a_script_that_is_not_there_is_one_line(script, capsys):
     assert main(["verify-resume", "nowhere.py"]) == 2
-    assert "'nowhere.py' is no file" in capsys.readouterr().err
+    assert "'nowhere.py' is not a file" in capsys.readouterr().err
 
 
 def test_a_folder_to_keep_must_be_empty(script, capsys):
     assert main(["verify-resume", "--keep", "scripts", script]) == 2
     assert "--keep scripts is not empty" in capsys.readouterr().err
+
+
+# ---- scripts that do not seed ----
+
+
+def test_the_example_in_the_readme_is_verified_and_its_missing_seed_is_named(tmp_path):
+    """The real command on the text of the README."""
+    (example,) = re.findall(r"## A complete run\n+```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (tmp_path / "train.py").write_text(example)
+    words = [sys.executable, "-m", "footplate", "verify-resume", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The resumed run equals the straight run to the bit" in done.stdout
+    assert "does not seed before it builds its model" in done.stdout
+    assert "footplate.set_seed(...)" in done.stdout
+    assert "model_init" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_weights_that_no_seed_reaches_are_named_as_the_reason(script, capsys):
+    assert main(["verify-resume", "--steps", "4", script, "--other-weights"]) == 1
+    note, verdict = capsys.readouterr().out.splitlines()[-2:]
+    assert note.startswith("The script begins with other weights at every start")
+    assert "footplate.set_seed(...)" in note
+    assert verdict.startswith("The resumed run differs from the straight run")
+
+
+@pytest.mark.slow
+def test_data_made_at_random_is_named_as_the_reason(script, capsys):
+    """A real restart would go on with other data."""
+    assert main(["verify-resume", "--steps", "8", script, "--unseeded", "--other-data"]) == 1
+    shown = capsys.readouterr().out
+    assert "makes its training data at random and does not seed it" in shown
+    assert "does not seed before it builds its model" in shown
+
+
+ALIKE = Start("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        ((ALIKE, ALIKE, ALIKE), []),
+        ((ALIKE, ALIKE, Start("x", "b")), ["does not seed before it builds its model"]),
+        ((ALIKE, ALIKE, Start("a", "x")), ["makes its training data at random"]),
+        ((ALIKE, ALIKE, Start("x", "x")), ["builds its model", "makes its training data at random"]),
+        ((ALIKE, Start("x", "b"), Start("y", "b")), ["begins with other weights at every start"]),
+        ((ALIKE, Start("a", "x"), Start("a", "y")), ["begins with other data at every start"]),
+    ],
+)
+def test_what_a_script_begins_with_at_random_is_named(starts, words):
+    notes = compare_starts(*starts)
+    assert len(notes) == len(words)
+    for note, word in zip(notes, words, strict=True):
+        assert word in note
+        assert "footplate.set_seed(...)" in note

@@ -107,7 +107,7 @@ def test_a_word_outside_the_vocabulary_is_unknown(tokenizer):
 def test_labels_read_back_as_the_answers(examples, tokenizer):
     dataset = FactsDataset(examples[1], tokenizer)
     spans = [(int(row["start_positions"]), int(row["end_positions"])) for row in dataset]
-    assert dataset.read_spans(spans) == dataset.answers
+    assert dataset.read_spans(spans, range(len(dataset))) == dataset.answers
 
 
 def test_a_row_is_question_separator_context_padding(examples, tokenizer):

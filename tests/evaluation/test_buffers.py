@@ -184,7 +184,7 @@ def test_a_cache_is_left_out_by_name_and_once(caplog):
     assert found["past"] is None
     assert found["logits"].tolist() == [1, 1, 1]
     assert [record.message for record in caplog.records] == [
-        "predictions['past'] is a Cache, which cannot be joined: None stands for it."
+        "predictions['past'] is a Cache, which cannot be joined: None takes its place."
     ]
 
 
@@ -254,8 +254,8 @@ def test_memory_for_a_known_number_of_rows_is_taken_once():
     budget = MemoryBudget(10_000)
     buffer = NestedBuffer(num_rows=100, budget=budget)
     buffer.add(torch.ones(3, 2))
-    assert budget._held == 800
+    assert budget._num_bytes_taken == 800
     for _ in range(97):
         buffer.add(torch.zeros(1, 2))
-    assert budget._held == 800
+    assert budget._num_bytes_taken == 800
     assert buffer.arrays().shape == (100, 2)

@@ -1,7 +1,5 @@
 """The collector against the original's evaluation loop, run for real."""
 
-import weakref
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from footplate.comm import find_batch_size, map_nested
-from footplate.evaluation import Collector
+from footplate.evaluation.collector import Collector
 
 
 class Ragged(nn.Module):
@@ -154,23 +152,7 @@ def test_without_a_count_of_items_rows_are_the_items():
     assert collector.loss == 3
 
 
-@pytest.mark.parametrize("concat", [True, False])
-def test_rows_that_only_fill_up_the_last_batch_are_dropped(concat):
-    collector = Collector(5, 4, concat=concat, expects_rows=12)
-    for start in (0, 4, 8):
-        rows = torch.arange(start, start + 4.0)
-        collector.add(losses=torch.tensor(float(start)), labels={"y": rows.reshape(4, 1)}, num_rows=4)
-    assert collector.num_observed == collector.num_samples == 5
-    rows, losses = collector.labels, collector.losses
-    if not concat:
-        assert [len(batch["y"]) for batch in rows] == [len(batch) for batch in losses] == [4, 1]
-        rows, losses = {"y": np.concatenate([batch["y"] for batch in rows])}, np.concatenate(losses)
-    assert rows["y"].tolist() == [[0], [1], [2], [3], [4]]
-    assert losses.tolist() == [0, 0, 0, 0, 4]
-    assert collector.loss == np.mean(losses)
-
-
-def test_more_rows_than_announced_are_kept_where_nobody_spoke_of_filling_up():
+def test_more_rows_than_announced_are_kept():
     collector = Collector(3, 2)
     for start in (0, 2, 4):
         collector.add(predictions=torch.arange(start, start + 2), num_rows=2)
@@ -195,18 +177,6 @@ def test_past_the_limit_the_same_arrays_come_from_files(tmp_path, concat):
     assert_equal(map_nested(np.array, spilled.labels), plain.labels)
     ours[0][:] = 7  # the metrics function may write to what it is given
     assert np.all(ours[0] == 7)
-
-
-def test_released_arrays_are_gone_unless_somebody_holds_them(tmp_path):
-    collector = Collector(4, 2, memory_limit=1, spill_folder=tmp_path)
-    collector.add(predictions=torch.ones(2, 2), labels=torch.ones(2), losses=torch.tensor(3.0), num_rows=2)
-    predictions = collector.predictions
-    labels = weakref.ref(collector.labels)
-    collector.release()
-    assert labels() is None
-    assert collector.predictions is None
-    assert predictions.tolist() == [[1, 1], [1, 1]]
-    assert collector.loss == 3
 
 
 @pytest.mark.parametrize("loss_weighting", [None, "items"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import Trainer, trainer_pt_utils, trainer_utils
 
-from footplate.evaluation import (
+from footplate.evaluation.metrics import (
     denumpify_detensorize,
     format_metrics_table,
     is_better,

@@ -52,7 +52,7 @@ def test_a_run_goes_where_the_variable_says_within_azure_s_limits(
     assert len(data.params) == 200
     assert set(trainer.args.to_dict()) <= set(data.params)
     assert "long" not in data.params
-    assert "azure_ml takes not all" in caplog.text
+    assert "azure_ml does not accept all" in caplog.text
     assert [item.path for item in client.list_artifacts(callback.service_id)] == ["arguments.json"]
     history = client.get_metric_history(callback.service_id, "train/loss")
     assert [(point.step, point.value) for point in history] == tracked.expected_points(
@@ -76,7 +76,7 @@ def test_without_a_login_nobody_is_asked_for_one(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"azureml://localhost:9{WORKSPACE}")
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "dev")  # no metadata service is looked for
     for callback in (AzureMLCallback(), MLflowCallback()):
-        with pytest.raises(SetupError, match="No Azure login is found: run `az login`"):
+        with pytest.raises(SetupError, match="There is no Azure login: run `az login`"):
             callback.open(Run("abc", "a-name", str(tmp_path)))
 
 

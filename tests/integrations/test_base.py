@@ -93,6 +93,7 @@ class StopAt(TrainerCallback):
 
 
 def crash(trainer: Trainer) -> None:
+    trainer.args.save_on_error = False  # as when the process dies
     with pytest.raises(RuntimeError, match="crash"):
         trainer.train()
 
@@ -270,10 +271,10 @@ def test_a_subclass_may_set_up_more_and_reach_what_was_opened(tmp_path):
 def test_a_run_that_was_set_up_by_hand_is_told_from_there(tmp_path):
     tracker = Recorder()
     trainer = build(tmp_path, tracker)
-    tracker.setup(trainer.args, trainer.state, trainer.model, run_id=trainer._identity.run_id)
+    tracker.setup(trainer.args, trainer.state, trainer.model, run_id=trainer._current_run.identity.run_id)
     trainer.evaluate()
     assert tracker.finish(10)
-    assert [run.run_id for run in tracker.runs] == [trainer._identity.run_id]
+    assert [run.run_id for run in tracker.runs] == [trainer._current_run.identity.run_id]
 
 
 def test_a_ledger_that_cannot_be_written_does_not_send_a_log_twice(tmp_path):
@@ -346,7 +347,7 @@ def test_a_setup_that_calls_no_super_is_called_once_and_loses_nothing(tmp_path):
     trainer.train()
     assert tracker.finish(10)
     assert tracker.num_setups == 1
-    assert [run.run_id for run in tracker.runs] == [trainer._identity.run_id]
+    assert [run.run_id for run in tracker.runs] == [trainer._current_run.identity.run_id]
     assert tracker.series("train/loss") == losses(trainer)
 
 

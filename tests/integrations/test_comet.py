@@ -113,7 +113,7 @@ own.end()
     ("variables", "message"),
     [
         ({"COMET_START_ONLINE": "1"}, r"comet login.*COMET_START_ONLINE=0"),
-        ({"COMET_MODE": "sometimes"}, "COMET_MODE='sometimes' is none of get, create"),
+        ({"COMET_MODE": "sometimes"}, "COMET_MODE='sometimes' is not one of get, create"),
     ],
 )
 def test_without_a_key_or_with_an_unknown_mode_it_says_so_and_never_asks(

@@ -116,7 +116,7 @@ def test_a_live_of_the_user_s_own_is_used(tmp_path: Path) -> None:
 
 
 def test_what_is_no_live_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"live is a int, and has to be a dvclive\.Live"):
+    with pytest.raises(RuntimeError, match=r"live is a int, but must be a dvclive\.Live"):
         DVCLiveCallback(live=3)
 
 

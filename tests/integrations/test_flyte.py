@@ -65,7 +65,7 @@ def test_the_last_sealed_checkpoint_is_what_a_retry_restores(done: Any) -> None:
 
 
 def test_outside_a_task_it_says_so(done: Any) -> None:
-    assert "works inside a Flyte task" in done["refusal"]
+    assert "works only inside a Flyte task" in done["refusal"]
 
 
 def test_what_is_not_wanted_is_not_done(tmp_path: Path) -> None:

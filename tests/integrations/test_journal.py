@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+import tiny
 from footplate.integrations.journal import JOURNAL_NAME, Journal, last_run, read_events
 
 
@@ -125,6 +126,50 @@ def test_a_device_that_takes_nothing_stops_nothing(tmp_path, caplog):
     journal.write("log", step=2)
     assert len(caplog.records) == 1
     assert "No space left" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_what_is_no_file_is_set_aside_and_the_events_are_kept(tmp_path, caplog, kind):
+    (os.mkfifo if kind == "pipe" else os.mkdir)(tmp_path / JOURNAL_NAME)
+    journal = Journal(tmp_path)
+    journal.write("log", step=1)
+    journal.write("log", step=2)
+    assert [event["step"] for event in read(tmp_path)] == [1, 2]
+    assert caplog.text.count("events.jsonl was not a file. It is now ") == 1
+
+
+def test_a_journal_with_a_pipe_does_not_hang_a_run(tmp_path):
+    os.mkfifo(tmp_path / JOURNAL_NAME)
+    tiny.build_trainer(tmp_path, tiny.Regression(), tiny.regression_data(), max_steps=2).train()
+    assert [event["kind"] for event in read(tmp_path)][-1] == "end"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"kind": 5}',
+        b'{"kind": "log", "step": "1"}',
+        b'{"kind": "log", "step": 1, "number": "x"}',
+        b'{"kind": "begin", "first_step": null}',
+        b'{"kind": "log", "step": 1, "logs": [1]}',
+        b'{"kind": "log", "step": 1e999}',
+        b'{"kind": "samples", "rows": {"a": 1}}',
+        b'{"kind": "log", "logs": ' + b'{"a":' * 100 + b"1" + b"}" * 101,
+        b"[" * 100_000,
+    ],
+)
+def test_lines_of_other_types_are_left_out(tmp_path, line):
+    (tmp_path / JOURNAL_NAME).write_bytes(line + b'\n{"kind": "log", "step": 3}\n')
+    assert read(tmp_path) == [{"kind": "log", "step": 3}]
+    assert last_run(read(tmp_path)) == [{"kind": "log", "step": 3}]
+
+
+def test_a_line_without_end_does_not_fill_the_memory(tmp_path):
+    with open(tmp_path / JOURNAL_NAME, "wb") as file:
+        file.truncate(300 << 20)
+    with open(tmp_path / JOURNAL_NAME, "ab") as file:
+        file.write(b'\n{"kind": "log"}\n')
+    assert read(tmp_path) == [{"kind": "log"}]
 
 
 def test_a_folder_that_was_removed_is_made_again(tmp_path):

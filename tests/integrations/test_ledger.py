@@ -28,7 +28,47 @@ def test_entries_of_any_length_follow_each_other(tmp_path):
         assert ledger.find("r" * length) == Entry("r" * length, "s" * length, length)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"run_id": "a"}', b"\xff"])
+def test_it_works_as_on_windows(tmp_path, monkeypatch):
+    """Windows has no `os.pwrite`, and replaces no file that is open."""
+    monkeypatch.delattr(os, "pwrite")
+    opened, replace = [], os.replace
+    open_ = os.open
+
+    def open_and_count(path, flags, *args, **kwargs):
+        opened.append(open_(path, flags, *args, **kwargs))
+        return opened[-1]
+
+    def is_open(descriptor):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            return False
+        return True
+
+    def replace_closed(*paths):
+        assert not any(map(is_open, opened))
+        replace(*paths)
+
+    monkeypatch.setattr("footplate.integrations.ledger.os.open", open_and_count)
+    monkeypatch.setattr("footplate.integrations.ledger.os.replace", replace_closed)
+    ledger = Ledger(tmp_path, "wandb")
+    for length in (1, 1, 2000, 3):
+        ledger.note("a", "s" * length, length)
+        assert ledger.find("a") == Entry("a", "s" * length, length)
+
+
+HOSTILE = [
+    b'{"run_id": ["a"], "service_id": null, "num_sent": 1}',
+    b'{"run_id": "a", "service_id": {"a": 1}, "num_sent": 1}',
+    b'{"run_id": "a", "service_id": null, "num_sent": "many"}',
+    b'{"run_id": "a", "service_id": null, "num_sent": -1}',
+    b'{"run_id": "a", "service_id": null, "num_sent": 1e999}',
+    b"[" * 50_000,
+    b" " * 100_000,
+]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"run_id": "a"}', b"\xff", *HOSTILE])
 def test_a_damaged_entry_counts_as_none_and_is_replaced(tmp_path, damage):
     ledger = Ledger(tmp_path, "wandb")
     ledger.note("a", None, 1)
@@ -55,3 +95,25 @@ def test_a_kill_leaves_the_last_entry_or_the_one_before(tmp_path):
     entry = Ledger(tmp_path, "wandb").find("a")
     assert entry is not None
     assert entry.num_sent in (num_told, num_told + 1)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_is_not_waited_for_and_makes_room(tmp_path, caplog, kind):
+    ledger = Ledger(tmp_path, "wandb")
+    ledger.path.parent.mkdir()
+    make = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}
+    make[kind](ledger.path)
+    assert ledger.find("a") is None
+    assert str(ledger.path) in caplog.text
+    ledger.note("a", None, 2)
+    assert ledger.find("a") == Entry("a", None, 2)
+
+
+def test_a_link_in_place_of_a_draft_is_not_followed(tmp_path):
+    ledger = Ledger(tmp_path, "wandb")
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    ledger.path.parent.mkdir()
+    ledger.path.with_suffix(".new").symlink_to(precious)
+    ledger.note("a", None, 2)
+    assert precious.read_text() == "mine"

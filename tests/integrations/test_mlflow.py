@@ -211,8 +211,8 @@ def test_what_is_too_long_or_too_much_goes_to_a_file(
     )
     assert json.loads(text) == {"a": 1, "long": long, "b": 2, "c": 3, "d": 4}
     assert [record.message for record in caplog.records if "arguments.json" in record.message] == [
-        "mlflow takes not all 5 parameters (too many, too long or changed): long, d (2 in all). "
-        "They are in its arguments.json."
+        "mlflow does not accept all 5 parameters (too many, too long or changed): long, d (2 in all). "
+        "See its file arguments.json."
     ]
 
 
@@ -248,7 +248,7 @@ def test_tags_and_experiment_are_what_the_variables_say(
 
 def test_tags_that_are_no_json_are_refused(store: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TAGS", "release=2.2")
-    with pytest.raises(SetupError, match=r"MLFLOW_TAGS='release=2\.2' is no JSON object"):
+    with pytest.raises(SetupError, match=r"MLFLOW_TAGS='release=2\.2' is not a JSON object"):
         opened(run)
 
 

@@ -30,7 +30,7 @@ def installed(monkeypatch):
     """Call it with packages: these and no others can be imported, as far as the registry can tell."""
 
     def install(*packages: str) -> None:
-        monkeypatch.setattr(registry, "_can_import", lambda package: package in packages)
+        monkeypatch.setattr(registry, "is_importable", lambda package: package in packages)
 
     return install
 
@@ -63,9 +63,11 @@ def test_a_name_may_stand_alone_or_in_a_list_and_counts_once():
 
 
 def test_a_name_that_is_none_is_refused_with_what_was_probably_meant(tmp_path):
-    with pytest.raises(ValueError, match=r"'tensorbord' is no tracker. Did you mean 'tensorboard'\?.*wandb"):
+    with pytest.raises(
+        ValueError, match=r"'tensorbord' is not a tracker. Did you mean 'tensorboard'\?.*wandb"
+    ):
         build_trackers("tensorbord")
-    with pytest.raises(ValueError, match=r"'xyz' is no tracker. Allowed are all, none, azure_ml"):
+    with pytest.raises(ValueError, match=r"'xyz' is not a tracker. Allowed are all, none, azure_ml"):
         build_trackers(["xyz"])
     with pytest.raises(ValueError, match="Did you mean 'wandb'"):
         Trainer(tiny.Regression(), tiny.arguments(tmp_path, report_to="wandbb"))

@@ -238,3 +238,139 @@ def rewrite_process(folder: Path, process: int) -> None:
     events = list(read_events(folder / JOURNAL_NAME))
     events[0]["machine"]["process"] = process
     (folder / JOURNAL_NAME).write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+# ---- a journal that somebody else wrote ----
+
+
+class Noting(TensorBoardCallback):
+    """TensorBoard that notes which folders it is offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: list[str] = []
+
+    def write_checkpoint(self, folder: str, step: int) -> None:
+        self.offered.append(folder)
+
+
+def edit_journal(folder: Path, change: Any) -> None:
+    path = folder / JOURNAL_NAME
+    events = list(read_events(path))
+    for event in events:
+        change(event)
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def files_outside(folder: Path) -> set[str]:
+    return {str(path) for path in folder.parent.rglob("*") if not path.is_relative_to(folder)}
+
+
+@pytest.mark.parametrize(
+    "name", ["secret", "../secret", "{out}/secret", "checkpoint-2/..", ".", "linked", "", "trackers"]
+)
+def test_only_checkpoints_inside_the_runs_folder_are_offered(tmp_path, caplog, name):
+    folder = tmp_path / "run"
+    build(folder).train()
+    for place in (tmp_path / "secret", folder / "secret", tmp_path / "checkpoint-9"):
+        place.mkdir()
+        (place / "key").write_text("private")
+    (folder / "linked").symlink_to(tmp_path / "secret")
+
+    def change(event: dict[str, Any]) -> None:
+        if event["kind"] == "save" and event["step"] == 4:
+            event["folder"] = name.format(out=tmp_path)
+
+    edit_journal(folder, change)
+    tracker = Noting()
+    replay_run(folder, tracker)
+    assert [Path(path).name for path in tracker.offered] == ["checkpoint-2", "checkpoint-6", "checkpoint-8"]
+    assert "is not sent: it is not a checkpoint inside" in caplog.text
+
+
+def test_a_checkpoint_that_is_or_holds_a_link_out_of_the_folder_is_not_offered(tmp_path):
+    folder = tmp_path / "run"
+    build(folder).train()
+    (tmp_path / "key").write_text("private")
+    (folder / "checkpoint-2" / "key").symlink_to(tmp_path / "key")
+    subprocess.run(["mv", str(folder / "checkpoint-4"), str(tmp_path / "elsewhere")], check=True)
+    (folder / "checkpoint-4").symlink_to(tmp_path / "elsewhere")
+    tracker = Noting()
+    replay_run(folder, tracker)
+    assert [Path(path).name for path in tracker.offered] == ["checkpoint-6", "checkpoint-8"]
+
+
+@pytest.mark.parametrize("field", ["logging_dir", "trial"])
+@pytest.mark.parametrize("value", ["{out}/elsewhere", "../elsewhere", "../../elsewhere"])
+def test_nothing_is_written_outside_the_runs_folder(tmp_path, monkeypatch, field, value):
+    folder = tmp_path / "run"
+    build(folder, save_strategy="no").train()
+    monkeypatch.chdir(folder)
+    edit_journal(
+        folder,
+        lambda event: event.update({field: value.format(out=tmp_path)}) if event["kind"] == "begin" else None,
+    )
+    before = files_outside(folder)
+    replay_run(folder, TensorBoardCallback())
+    assert files_outside(folder) == before
+    assert load(folder).Scalars("train/loss")
+
+
+def test_a_ledger_that_names_another_folder_is_not_followed(tmp_path):
+    folder = tmp_path / "run"
+    build(folder, save_strategy="no").train()
+    run_id = next(read_events(folder / JOURNAL_NAME))["run_id"]
+    Ledger(folder, "tensorboard").note(run_id, str(tmp_path / "elsewhere"), 1)
+    before = files_outside(folder)
+    replay_run(folder, TensorBoardCallback())
+    assert files_outside(folder) == before
+
+
+def test_a_logging_dir_inside_the_folder_is_used(tmp_path):
+    folder = tmp_path / "run"
+    build(folder, logging_dir=str(folder / "curves"), save_strategy="no").train()
+    replay_run(folder, TensorBoardCallback())
+    assert list((folder / "curves").glob("events.out.tfevents.*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": 5},
+        {"name": None},
+        {"settings": [1]},
+        {"machine": "x"},
+        {"max_steps": "many"},
+        {"logging_dir": {}},
+    ],
+)
+def test_a_run_that_is_described_wrongly_is_refused(tmp_path, change):
+    build(tmp_path, save_strategy="no").train()
+    edit_journal(tmp_path, lambda event: event.update(change) if event["kind"] == "begin" else None)
+    with pytest.raises(ValueError, match=r"does not (describe a run|say how a run began)"):
+        replay_run(tmp_path, TensorBoardCallback())
+
+
+def test_lines_that_no_journal_has_are_left_out(tmp_path):
+    build(tmp_path, save_strategy="no").train()
+    expected = replay_run(tmp_path, TensorBoardCallback()).num_logs
+    bad = [
+        {"kind": "log"},
+        {"kind": "log", "step": "x", "logs": {}, "prefixes": []},
+        {"kind": "save", "step": 3},
+    ]
+    worse = [{"kind": "log", "step": 1, "logs": [], "prefixes": []}, {"kind": "end"}, {"kind": ["log"]}]
+    with open(tmp_path / JOURNAL_NAME, "ab") as file:
+        for event in [*bad, *worse]:
+            file.write(json.dumps(event).encode() + b"\n")
+        file.write(b'{"kind": "log", "logs": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}\n")
+        file.write(b"[" * 100_000 + b"\n")
+    assert replay_run(tmp_path, TensorBoardCallback()).num_logs == expected
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_journal_that_is_no_file_is_refused_at_once(tmp_path, kind):
+    make = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path)}
+    make[kind](tmp_path / JOURNAL_NAME)
+    with pytest.raises(ValueError, match=r"no events\.jsonl"):
+        replay_run(tmp_path, TensorBoardCallback())

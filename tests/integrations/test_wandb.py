@@ -108,7 +108,7 @@ def test_settings_and_model_are_the_config_and_totals_the_summary(whole: Any) ->
     assert run.config["model/num_parameters"] == 2
     assert run.summary["train_loss"] == pytest.approx(trainer.state.log_history[-1]["train_loss"])
     assert run.summary["eval/loss"] == pytest.approx(trainer.state.log_history[-2]["eval_loss"])
-    assert run.run_id == tracker.service_id == trainer._identity.run_id
+    assert run.run_id == tracker.service_id == trainer._current_run.identity.run_id
 
 
 def test_samples_are_a_table(whole: Any) -> None:

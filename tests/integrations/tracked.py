@@ -135,7 +135,7 @@ def _run_leg(module: str, name: str, folder: str, kill_at: str) -> None:
     callbacks = [tracker, *([Killer(tracker, int(kill_at))] if int(kill_at) else [])]
     trainer = run_all(Path(folder), callbacks)
     assert tracker.finish(60), tracker.guard.error
-    outcome = Outcome(trainer.state.log_history, trainer._identity.run_id, tracker.service_id)
+    outcome = Outcome(trainer.state.log_history, trainer._current_run.identity.run_id, tracker.service_id)
     Path(folder, "outcome.json").write_text(json.dumps(asdict(outcome)))
 
 

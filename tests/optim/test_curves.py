@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from footplate.optim import curves
 from footplate.optim.curves import CurveLR
 
-CURVE = partial(curves.cosine, num_warmup_steps=3, num_training_steps=20, num_cycles=0.5)
+CURVE = partial(curves.cosine, 3, 20, 0.5, 0.0)
 
 
 def walk(schedule, num_steps):
@@ -90,8 +90,5 @@ def test_a_schedule_can_be_pickled(make_optimizer):
 
 
 def test_a_polynomial_run_that_is_all_warmup_ends_without_an_error():
-    factors = [
-        curves.polynomial(step, num_warmup_steps=4, num_training_steps=4, lr_end=0.25, power=1.0, lr_init=0.5)
-        for step in range(6)
-    ]
+    factors = [curves.polynomial(4, 4, lr_end=0.25, power=1.0, lr_init=0.5, step=step) for step in range(6)]
     assert factors == [0.0, 0.25, 0.5, 0.75, 0.5, 0.5]

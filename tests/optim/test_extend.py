@@ -188,7 +188,7 @@ def test_an_unknown_policy_is_refused():
 
 @pytest.mark.parametrize("new_steps", [OLD, OLD - 1])
 def test_an_end_that_is_not_later_is_refused(new_steps):
-    with pytest.raises(ValueError, match=r"the run was planned for 20 already. Give a larger"):
+    with pytest.raises(ValueError, match=r"20 are planned already. Give a larger"):
         plan_extensions([], "stretch", OLD, new_steps)
 
 

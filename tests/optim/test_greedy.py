@@ -116,7 +116,7 @@ def test_a_lowest_rate_above_the_learning_rate_is_mentioned(make_optimizer, capl
     GreedyLR(make_optimizer(0.05))
     assert not caplog.records
     GreedyLR(make_optimizer(5e-5))
-    assert "give a smaller min_lr in lr_scheduler_kwargs" in caplog.text
+    assert "set a smaller min_lr in lr_scheduler_kwargs" in caplog.text
 
 
 def test_the_streaming_average_forgets_old_values():

@@ -178,10 +178,10 @@ def test_numbers_may_be_text_as_yaml_gives_them():
         ([{"lr": 1.0}], "neither 'match' nor 'layer_decay'"),
         ([{"match": "head", "lr": "fast"}], "lr='fast' .* is not a number"),
         ([{"match": "head", "weight_decay": -1}], "weight_decay=-1 .* must not be negative"),
-        ([{"layer_decay": 1.5}], r"layer_decay=1\.5 must lie above 0"),
+        ([{"layer_decay": 1.5}], r"layer_decay=1\.5 must be above 0"),
         (
             [{"match": "head"}, {"match": "head.weight"}],
-            "rule 'head.weight' matches belongs to an earlier rule",
+            "earlier rules match all parameters of rule 'head.weight'",
         ),
         ([{"match": "head", "name": "a"}, {"match": "body", "name": "a"}], "two groups would be named 'a'"),
         ([{"match": "head", "name": "rest"}], "two groups would be named 'rest'"),

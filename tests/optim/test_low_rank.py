@@ -74,7 +74,7 @@ def test_the_layers_chosen_are_the_originals(make_args, wanted):
 
 def test_a_named_layer_that_is_not_linear_is_mentioned(make_args, caplog):
     find_target_weights(make_args(optim="galore_adamw", optim_target_modules=["attention", "norm"]), Block())
-    assert "names 'norm', which is no linear layer" in caplog.text
+    assert "names 'norm', which is not a linear layer" in caplog.text
 
 
 @pytest.mark.parametrize("wanted", [None, [], 3])
@@ -89,7 +89,7 @@ def test_target_modules_that_match_nothing_are_refused(make_args):
 
 
 def test_the_model_must_be_given(make_args):
-    with pytest.raises(ValueError, match="pass the model as well"):
+    with pytest.raises(ValueError, match="Pass the model"):
         find_target_weights(make_args(optim="galore_adamw", optim_target_modules="all-linear"), None)
 
 

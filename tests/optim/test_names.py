@@ -93,4 +93,4 @@ def test_an_unknown_name_lists_the_known_ones(make_args):
 
 def test_options_nobody_reads_are_named(make_args, caplog):
     find_optimizer(make_args(optim="adamw_torch", optim_args="momentum=0.9"), nn.Linear(1, 1))
-    assert "optim_args has ['momentum'], which optim='adamw_torch' does not read" in caplog.text
+    assert "optim_args has ['momentum'], which have no effect with optim='adamw_torch'" in caplog.text

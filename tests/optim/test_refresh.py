@@ -11,8 +11,10 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from footplate.arguments import TrainingArguments
-from footplate.optim import build_optimizer, build_schedule, decay_parameter_names, find_optimizer
+from footplate.optim.groups import build_optimizer, decay_parameter_names
+from footplate.optim.names import find_optimizer
 from footplate.optim.refresh import apply_options, read_options, recompute_rates
+from footplate.optim.schedules import build_schedule
 
 STEPS = 10
 
@@ -139,7 +141,7 @@ def test_a_schedule_whose_rate_is_its_state_keeps_it_and_says_so(kind, caplog):
             apply_options(run.optimizer, scheduler, options)
         assert (run.groups[0]["lr"], run.groups[0]["weight_decay"]) == (1e-7, 0.7)
         assert len(caplog.records) == num_warnings
-    assert f"The rates of {type(scheduler).__name__} are part of its state" in caplog.text
+    assert f"{type(scheduler).__name__} keeps its rates in its state" in caplog.text
 
 
 def test_a_rate_that_is_a_tensor_stays_the_same_object():

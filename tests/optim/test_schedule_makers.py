@@ -63,7 +63,7 @@ def test_an_end_rate_above_the_learning_rate_is_refused(make_optimizer):
     ["get_cosine_with_min_lr_schedule_with_warmup", "get_cosine_with_min_lr_schedule_with_warmup_lr_rate"],
 )
 def test_a_lowest_rate_must_be_given_once(make_optimizer, name, options):
-    with pytest.raises(ValueError, match="min_lr or min_lr_rate, one of them, in lr_scheduler_kwargs"):
+    with pytest.raises(ValueError, match="either min_lr or min_lr_rate in lr_scheduler_kwargs"):
         getattr(schedule_makers, name)(make_optimizer(0.1), 0, 10, **options)
 
 

@@ -191,17 +191,6 @@ def test_a_wrapped_schedule_is_looked_into(make_optimizer):
     assert schedules.follows_metric(AcceleratedScheduler(plateau, []))
 
 
-def test_read_learning_rates_gives_numbers_for_each_group(make_optimizer):
-    linear = schedules.get_scheduler("linear", make_optimizer(0.1, 0.2), 0, 10)
-    linear.optimizer.step()
-    linear.step()
-    assert schedules.read_learning_rates(linear, linear.optimizer) == [0.1 * 0.9, 0.2 * 0.9]
-
-    plateau = schedules.get_scheduler("reduce_lr_on_plateau", make_optimizer(0.1, 0.2))
-    plateau.optimizer.param_groups[1]["lr"] = torch.tensor(0.5)
-    assert schedules.read_learning_rates(plateau, plateau.optimizer) == [0.1, 0.5]
-
-
 def test_random_settings_agree_with_the_original(make_optimizer):
     draw = random.Random(0)
     for _ in range(60):

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from footplate.report.data import RunData
+from footplate.report.page import describe_runs
 from footplate.report.plain import find_prefixes, split_key
 from footplate.report.source import RunSource
 
@@ -228,3 +229,22 @@ def test_a_number_that_no_float_can_hold_is_not_finite(written):
     assert curve(plain, "eval", "loss") == {1: 2.0}
     (loss,) = [c for c in plain["curves"] if (c["split"], c["metric"]) == ("train", "loss")]
     assert loss["num_not_finite"] == 1
+
+
+def test_of_many_rows_the_wrong_ones_are_kept(written):
+    written.begin()
+    rows = [{"input": str(i), "correct": i not in (5, 48)} for i in range(60)]
+    written.write("samples", step=1, source="eval", rows=rows)
+    source = RunSource(written.folder)
+    source.update()
+    (block,) = source.data.to_plain(100)["samples"]
+    assert len(block["rows"]) == 20
+    assert [row["input"] for row in block["rows"] if not row["correct"]] == ["5", "48"]
+
+
+def test_a_run_brings_the_defaults_of_its_own_time(written):
+    written.begin(defaults={"learning_rate": 5e-5})
+    source = RunSource(written.folder)
+    source.update()
+    found = describe_runs([source.data], {"learning_rate": 1.0, "seed": 42})["defaults"]
+    assert found == {"learning_rate": 5e-5, "seed": 42}

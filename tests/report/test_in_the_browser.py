@@ -11,10 +11,12 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.support.ui import WebDriverWait
 
-from footplate.report.page import Plot, build_page, describe_runs, save_page
+from footplate.report.files import save_text
+from footplate.report.page import Plot, build_page, describe_runs
 from footplate.report.serve import ReportServer
 from footplate.report.source import RunSource
 
+HOSTILE = "<script>document.title = 'pwned'</script>"
 TRAIN, EVAL = (0, 114, 178), (217, 115, 13)  # the colours of a single run by day
 TRAIN_BY_NIGHT = (86, 180, 233)
 
@@ -25,7 +27,7 @@ def write_page(*runs, path=None, **options):
     for source in sources:
         source.update()
     path = path or runs[0].folder / "report.html"
-    save_page(build_page(describe_runs([source.data for source in sources], **options)), path)
+    save_text(build_page(describe_runs([source.data for source in sources], **options)), path)
     return path.as_uri()
 
 
@@ -54,8 +56,108 @@ def test_every_curve_is_drawn(chromium, finished):
     drawn = chromium.run(
         "return [...document.querySelectorAll('figure[data-metric]')].map((f) => f.dataset.metric)"
     )
-    assert drawn == ["loss", "f1", "learning_rate", "grad_norm", "shares", "updates_per_second"]
+    assert drawn == ["loss", "f1", "shares"]
+    told = chromium.find("#curves .constants").text  # no chart of what never changes
+    assert told == "The same all along: train gradient norm 1.5, train learning rate 0.001."
     assert chromium.errors() == []
+
+
+def test_charts_have_names_that_people_read(chromium, written):
+    written.begin()
+    for step in range(1, 9):
+        written.log(step, loss=1 / step, learning_rate=1e-3 / step, grad_norm=float(step))
+        written.log(step, eval_exact_match=step * 10.0, eval_f1=step * 9.0, eval_runtime=2.0 / step)
+    chromium.show(write_page(written))
+    titles = chromium.run("return [...document.querySelectorAll('#curves h3')].map((h) => h.textContent)")
+    assert titles == ["Loss", "Exact match", "F1", "Learning rate", "Gradient norm"]
+    labels = "return [...new Set(charts.map((c) => c.axes[0].label))]"
+    assert chromium.run(labels) == ["step (updates)"]
+    chromium.run(
+        "[...document.querySelectorAll('.toolbar button')].find((b) => b.textContent === 'epoch').click()"
+    )
+    assert chromium.run(labels) == ["epoch"]
+
+
+def test_times_and_speeds_are_not_among_the_results(chromium, written):
+    written.begin()
+    written.log(1, eval_loss=0.5, eval_runtime=1234.5678, eval_samples_per_second=3.25)
+    chromium.show(write_page(written))
+    assert chromium.find("#results").text.splitlines()[-1] == "eval Loss 0.5 0.5 @ 1 0.5 @ 1"
+    assert "1,234.6" in chromium.run("return document.querySelector('#speed').textContent")
+
+
+def test_errors_and_warnings_stand_at_the_top_in_their_colours(chromium, written):
+    written.begin()
+    for number in range(4):
+        written.write("warning", step=number, level="WARNING", message=f"a warning {number} of {HOSTILE}")
+    written.write("warning", step=2, level="ERROR", message="checkpoint-2 could not be written")
+    written.train(1, 10)
+    chromium.show(write_page(written))
+    shown = "return [...document.querySelectorAll('header .alert')].map((a) => [a.className, a.textContent])"
+    alerts = chromium.run(shown)
+    assert [kind for kind, _ in alerts] == ["alert error", "alert warning", "alert warning"]
+    assert "checkpoint-2 could not be written" in alerts[0][1]
+    assert "a warning 3" in alerts[1][1]
+    assert chromium.find("header .alerts a").text == "and 2 more"
+    color = "return getComputedStyle(document.querySelector(arguments[0])).color"
+    red, amber = (chromium.run(color, f".alert.{kind}") for kind in ("error", "warning"))
+    assert len({red, amber, chromium.run("return getComputedStyle(document.body).color")}) == 3
+    assert chromium.run("return document.title") != "pwned"
+    kinds = chromium.run(
+        "return [...document.querySelectorAll('#warnings tbody tr')].map((r) => r.className)"
+    )
+    assert kinds == ["warning"] * 4 + ["error"]
+
+
+def test_a_quiet_run_has_no_alert(chromium, written):
+    written.begin()
+    written.train(1, 3)
+    chromium.show(write_page(written))
+    assert (
+        chromium.run("return document.querySelectorAll('.alert, .status.error, .status.warning').length") == 0
+    )
+
+
+def test_evaluation_samples_come_first_with_the_answer_marked_in_its_context(chromium, written):
+    written.begin()
+    context = f"Ada was born in Ulm. {'Nothing else is known. ' * 30} She lives in Bern. {HOSTILE}"
+    for step in (1, 2):
+        seen = {"row": 7, "input": "Where does she live?", "context": context, "target": "Bern"}
+        rows = [
+            {**seen, "row": 3, "prediction": "Bern", "correct": True},
+            {**seen, "prediction": "Ulm" if step == 1 else "Bern", "correct": step == 2},
+        ]
+        written.write("samples", step=step, source="train", rows=rows[:1])
+        written.write("samples", step=step, source="eval", rows=rows)
+        written.log(step, loss=1 / step)
+    chromium.show(write_page(written))
+    assert chromium.run("return document.querySelector('#samples select').value") == "eval"
+    order = "return [...document.querySelectorAll('#samples tbody tr')].map((r) => r.cells[1].textContent)"
+    assert chromium.run(order) == ["7", "3"]  # row 7 was wrong once, and stays in view
+    chromium.find("#samples button[aria-label=Earlier]").click()
+    assert chromium.run(order) == ["7", "3"]
+    marks = (
+        "return [...document.querySelectorAll('#samples tbody tr:first-child mark')]"
+        ".map((m) => [m.className, m.textContent])"
+    )
+    assert chromium.run(marks) == [["given", "Ulm"], ["answer", "Bern"]]
+    assert chromium.run("return document.title") != "pwned"
+
+
+def test_a_comparison_lists_only_what_differs_between_runs_that_know_it(chromium, written, tmp_path):
+    versions = {"torch": "2.6.0", "footplate": "0.1"}
+    written.begin(settings={"learning_rate": 0.1, "only_here": 1, "seed": 1}, versions=versions)
+    written.train(1, 3)
+    other = type(written)(tmp_path / "other")
+    other.begin(settings={"learning_rate": 0.2, "seed": 1}, versions={**versions, "torch": "2.7.0"})
+    other.train(1, 3)
+    chromium.show(write_page(written, other))
+    rows = "[...document.querySelectorAll('#arguments > .scroll tbody tr')]"
+    listed = f"return {rows}.map((r) => r.cells[0].textContent)"
+    assert chromium.run(listed) == ["learning_rate"]
+    environment = chromium.find("#environment").text
+    assert "2.6.0 · 2.7.0" in " ".join(environment.split())
+    assert "footplate" not in environment
 
 
 def test_hovering_shows_the_values_at_that_step(chromium, finished):
@@ -145,7 +247,7 @@ def test_samples_are_leafed_through_and_wrong_ones_are_marked(chromium, finished
     marks = chromium.run(
         "return [...document.querySelectorAll('#samples tbody tr')].map((row) => row.className)"
     )
-    assert marks == ["right", "wrong"]
+    assert marks == ["wrong", "right"]  # those that were wrong come first
 
 
 def test_arguments_that_differ_from_the_defaults_come_first(chromium, finished):
@@ -321,7 +423,6 @@ def test_a_table_of_long_names_fits_on_a_phone_and_on_paper(chromium, written):
     assert (
         chromium.run("return document.getElementById('report').offsetWidth") <= 680
     )  # of A4, in its margins
-    assert "1,234.6" in chromium.find("#results").text
 
 
 def test_one_point_of_everything_is_not_called_nothing(chromium, written):

@@ -10,7 +10,9 @@ from importlib import resources
 import pytest
 
 import footplate
-from footplate.report.page import Plot, build_page, describe_runs, find_defaults, save_page, to_script_json
+from footplate.integrations.run import find_defaults
+from footplate.report.files import save_text
+from footplate.report.page import Plot, build_page, describe_runs, to_script_json
 from footplate.report.source import RunSource
 
 
@@ -83,13 +85,13 @@ def test_a_page_is_small_however_many_curves_and_points_there_are(written):
 
 def test_a_failed_write_leaves_the_old_page_and_no_draft(tmp_path):
     path = tmp_path / "report.html"
-    save_page("old", path)
+    save_text("old", path)
     with pytest.raises(UnicodeEncodeError):
-        save_page("new \ud800", path)
+        save_text("new \ud800", path)
     assert path.read_text() == "old"
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):
-        save_page("new", tmp_path / "folder")
+        save_text("new", tmp_path / "folder")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "report.html"]
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from footplate.report.series import CAPACITY, Series, Spaced, TimeParts
+from footplate.resumed import ResumePoint
 
 
 def series_of(values):
@@ -77,7 +78,7 @@ def test_a_second_value_at_a_step_replaces_the_first():
 
 def test_what_lies_past_a_step_can_be_dropped():
     series = series_of([1.0, 2.0, math.nan, 4.0])
-    series.cut(2)
+    series.cut(ResumePoint(2))
     assert series.to_plain(10) == {"steps": [1, 2], "values": [1.0, 2.0]}
 
 
@@ -96,7 +97,7 @@ def test_spaced_items_go_on_after_everything_was_dropped():
     spaced: Spaced[int] = Spaced(4, lambda item: item)
     for item in range(5, 25):
         spaced.add(item)
-    spaced.cut(2)
+    spaced.cut(ResumePoint(2))
     assert spaced.items == []
     spaced.add(3)
     assert spaced.items == [3]

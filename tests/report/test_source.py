@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_run_of_transformers_is_shown_from_its_log_history(tmp_path):
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"holds neither events\.jsonl nor trainer_state\.json"):
         RunSource(tmp_path).check()
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         RunSource(tmp_path / "nowhere").check()
 
 
@@ -122,3 +123,29 @@ def test_a_folder_of_runs_names_them(written):
     written.begin()
     with pytest.raises(ValueError, match=r"There are runs inside: \S+/run$"):
         RunSource(written.folder.parent).check()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_journal_or_state_that_is_no_file_is_not_read(tmp_path, kind):
+    for name in ("events.jsonl", "checkpoint-1/trainer_state.json"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    assert not RunSource(tmp_path).update()
+    with pytest.raises(ValueError, match="holds neither"):
+        RunSource(tmp_path).check()
+
+
+def test_a_state_nested_beyond_reason_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "trainer_state.json").write_text('{"log_history": ' + "[" * 500 + "]" * 500 + "}")
+    with pytest.raises(ValueError, match=r"trainer_state\.json cannot be read.*nested"):
+        RunSource(tmp_path).update()
+
+
+def test_steps_are_written_in_plain_digits(tmp_path):
+    for name in ("checkpoint-٣", "checkpoint-9", "checkpoint-1²"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text('{"global_step": 9}')
+    source = RunSource(tmp_path)
+    assert source.update()
+    assert list(source.data.saves) == [9]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ import transformers
 from accelerate.utils.memory import should_reduce_batch_size
 from torch import nn
 from transformers import BatchEncoding
-from transformers.modeling_outputs import ModelOutput
 
 import tiny
 from footplate.training import batches
@@ -68,45 +65,6 @@ def test_forward_is_called_as_the_batch_is_made(inputs, expected):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "label_names", "expected"),
-    [
-        ({"x": A, "labels": B}, ["labels"], ({"x": A}, B)),
-        ({"x": A, "labels": B, "next_label": C}, ["labels", "next_label"], ({"x": A, "next_label": C}, B)),
-        ({"x": A, "start": B, "end": C}, ["start", "end"], ({"x": A}, (B, C))),
-        ({"x": A}, ["labels"], ({"x": A}, None)),
-        ((A, B), [], ((A,), B)),
-        ([A, B, C], [], ([A, B], C)),
-        ((A,), [], ((A,), None)),
-        (A, ["labels"], (A, None)),
-    ],
-)
-def test_labels_are_taken_out(inputs, label_names, expected):
-    keys = list(inputs) if isinstance(inputs, dict) else None
-    assert batches.take_labels(inputs, label_names) == expected
-    assert keys is None or list(inputs) == keys  # the batch itself keeps them
-
-
-@pytest.mark.parametrize(
-    ("inputs", "label_names", "has_own_loss", "expected"),
-    [
-        ({"x": A, "labels": B}, ["labels"], False, B),
-        ({"x": A, "start": B, "end": C}, ["start", "end"], False, (B, C)),
-        ({"x": A, "start": B}, ["start", "end"], False, None),  # as in the original: all or none
-        ({"x": A, "labels": None}, ["labels"], False, None),
-        ({"x": A, "labels": B}, [], False, None),
-        ({"x": A, "labels": B}, [], True, B),
-        ((A, B), ["labels"], False, None),
-        ((A, B), ["labels"], True, B),
-        (A, [], True, None),
-    ],
-)
-def test_labels_are_found(inputs, label_names, has_own_loss, expected):
-    assert batches.labels_of(inputs, label_names, has_own_loss) is expected or (
-        batches.labels_of(inputs, label_names, has_own_loss) == expected
-    )
-
-
-@pytest.mark.parametrize(
     ("outputs", "expected"),
     [
         ((torch.tensor(1.0), A), (torch.tensor(1.0), B)),
@@ -131,75 +89,6 @@ def test_a_batch_with_names_has_the_loss_that_outputs_call_one(outputs, expected
     loss, labels = batches.loss_of_unnamed({"x": A, "y": B}, outputs, B)
     assert labels is B
     assert (None if loss is None else float(loss)) == expected
-
-
-def test_labels_are_known_by_their_names():
-    names = ["input_ids", "labels", "label", "label_ids", "tag_labels", "start_positions", "unlabeled"]
-    known = ["labels", "label", "label_ids", "tag_labels", "start_positions"]
-    assert batches.known_labels(dict.fromkeys(names, A)) == known
-    assert batches.known_labels((A, B)) == []
-
-
-def test_entries_are_looked_up_picked_and_left_out():
-    batch = {"x": A, "labels": B, "none": None}
-    assert batches.entry(batch, "x") is A
-    assert batches.entry(batch, "z") is batches.entry((A,), "x") is None
-    assert batches.pick(batch, ["labels", "none", "z"]) == {"labels": B}
-    assert batches.pick((A,), ["x"]) == {}
-    assert batches.without(batch, {"labels", "z"}) == {"x": A, "none": None}
-    assert batches.without(batch, ()) is batch
-    assert batches.without((A,), {"x"}) == (A,)
-
-
-@dataclass
-class Outputs:
-    loss: Any = None
-    logits: Any = None
-    hidden: Any = None
-
-
-@pytest.mark.parametrize(
-    ("batch", "expected"),
-    [
-        ({"x": 1, 2: 3}, ["x", "2"]),
-        (Outputs(), ["loss", "logits", "hidden"]),
-        ((A,), []),
-        ([A], []),
-        (A, []),
-        ("text", []),
-    ],
-)
-def test_names_are_read_where_there_are_some(batch, expected):
-    assert batches.keys_of(batch) == expected
-
-
-LOSS = torch.tensor(0.5)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "has_loss", "expected"),
-    [
-        ({"loss": LOSS, "logits": A}, True, A),
-        ({"loss": LOSS, "logits": A, "more": B}, True, (A, B)),
-        ({"loss": LOSS, "logits": A, "past": B}, True, A),
-        ({"logits": A}, False, A),
-        ({"logits": A, "more": None}, False, A),
-        (ModelOutput(loss=LOSS, logits=A), True, A),
-        ((LOSS, A), True, A),
-        ((LOSS, A, B), True, (A, B)),
-        ((A, B), True, (A, B)),  # a loss function of the user's own: the tuple begins with logits
-        ((A, B), False, (A, B)),
-        ((A,), False, A),
-        (Outputs(LOSS, A), True, A),
-        (Outputs(LOSS, A, B), True, (A, B)),
-        (A, True, A),
-        (A, False, A),
-        ({"loss": LOSS}, True, ()),
-    ],
-)
-def test_answers_are_what_is_beside_the_loss(outputs, has_loss, expected):
-    found = batches.outputs_without_loss(outputs, ["past"], has_loss)
-    assert found is expected or found == expected
 
 
 TOKEN_BATCHES = {
@@ -228,12 +117,12 @@ def test_tokens_are_counted_as_by_the_original(case, mode, pads, tmp_path):
         data_collator=list,
     )
     original._track_num_input_tokens(TOKEN_BATCHES[case])
-    found = batches.count_input_tokens(TOKEN_BATCHES[case], "input_ids", mode, 0 if pads else None)
+    found = batches.TokenCounter(mode, None, PadsWithZero() if pads else None).count(TOKEN_BATCHES[case])
     assert int(found or 0) == original.state.num_input_tokens_seen
 
 
 def test_a_batch_that_is_no_mapping_counts_no_tokens():
-    assert batches.count_input_tokens((A,), "input_ids", "all", None) is None
+    assert batches.TokenCounter("all").count((A,)) is None
 
 
 ROWS = torch.arange(10).reshape(5, 2)

@@ -30,6 +30,7 @@ def frozen():
     return tiny.Regression().requires_grad_(False)
 
 
+MODEL = tiny.Regression()
 OPTIMIZER = torch.optim.SGD(tiny.Regression().parameters(), lr=0.1)
 
 REFUSED = {
@@ -43,6 +44,48 @@ REFUSED = {
     ),
     "a class as model": (checks.check_is_module, (tiny.Regression,), TypeError, ["torch.nn.Module", "type"]),
     "a frozen model": (checks.check_is_trainable, (frozen(),), ValueError, ["Regression", "requires_grad"]),
+    "arguments before the model": (
+        checks.check_order,
+        (footplate.TrainingArguments("x"), tiny.Regression(), None, footplate.TrainingArguments),
+        TypeError,
+        ["first argument", "`model`", "TrainingArguments", "Trainer(model=..., args=..."],
+    ),
+    "data as arguments": (
+        checks.check_order,
+        (tiny.Regression(), tiny.regression_data(4), None, footplate.TrainingArguments),
+        TypeError,
+        ["second argument", "`args`", "data (list)", "train_dataset=..."],
+    ),
+    "data as collator": (
+        checks.check_order,
+        (tiny.Regression(), None, torch.utils.data.TensorDataset(), footplate.TrainingArguments),
+        TypeError,
+        ["third argument", "`data_collator`", "data (TensorDataset)", "train_dataset=..."],
+    ),
+    "an optimizer over other parameters": (
+        checks.check_optimizer_parameters,
+        (OPTIMIZER, tiny.Regression(), False),
+        ValueError,
+        ["None of the 2 parameters in SGD", "(Regression)", "`optimizers`"],
+    ),
+    "a loader as data": (
+        checks.check_is_no_loader,
+        (torch.utils.data.DataLoader(tiny.regression_data(4)), "test"),
+        TypeError,
+        ["The test set is a DataLoader", "loader.dataset", "get_test_dataloader"],
+    ),
+    "a file as output folder": (
+        checks.check_output_dir,
+        (__file__,),
+        ValueError,
+        ["output_dir=", "is a file", "folder"],
+    ),
+    "an output folder below a file": (
+        checks.check_output_dir,
+        (f"{__file__}/runs/a",),
+        ValueError,
+        ["output_dir=", "lies below", "folder"],
+    ),
     "two optimizers": (
         checks.check_optimizer_sources,
         ((OPTIMIZER, None), (torch.optim.SGD, {}), None),
@@ -62,7 +105,7 @@ REFUSED = {
         ["model_init"],
     ),
     "a collator that is a list": (checks.check_collator, ([],), TypeError, ["data_collator", "list"]),
-    "no batch": (checks.check_some_batch, (0,), ValueError, ["train_dataset"]),
+    "no batch": (checks.report_no_batch, (0,), ValueError, ["train_dataset"]),
 }
 
 
@@ -75,6 +118,17 @@ def test_what_cannot_work_is_refused_by_name(case):
 
 
 ALLOWED = {
+    "values in order": (
+        checks.check_order,
+        (MODEL, {"a": 1}, list, footplate.TrainingArguments),  # another rule judges the dictionary
+    ),
+    "an optimizer over some of the parameters": (
+        checks.check_optimizer_parameters,
+        (torch.optim.SGD([*MODEL.parameters()][:1], lr=0.1), MODEL, False),
+    ),
+    "an optimizer that shows no parameters": (checks.check_optimizer_parameters, (object(), MODEL, False)),
+    "a folder that is not there": (checks.check_output_dir, ("not/there/yet",)),
+    "a dataset": (checks.check_is_no_loader, (tiny.regression_data(2), "test")),
     "a model": (checks.check_model_source, (tiny.Regression(), None)),
     "a model_init": (checks.check_model_source, (None, build)),
     "a module": (checks.check_is_module, (nn.Linear(1, 1),)),
@@ -85,7 +139,7 @@ ALLOWED = {
         ((None, None), (torch.optim.SGD, {}), build),
     ),
     "a function as collator": (checks.check_collator, (list,)),
-    "an update": (checks.check_some_batch, (1,)),
+    "an update": (checks.report_no_batch, (1,)),
 }
 
 
@@ -142,9 +196,11 @@ def test_metrics_by_batch_must_be_told_of_the_last_one(tmp_path):
 
 
 def test_metrics_of_training_batches_need_a_function(tmp_path):
-    args = tiny.arguments(tmp_path, train_metrics=4)
-    with pytest.raises(ValueError, match=r"train_metrics=4.*compute_metrics"):
+    args = tiny.arguments(tmp_path, train_metrics_batches=4)
+    with pytest.raises(ValueError, match=r"train_metrics_batches=4.*`compute_metrics`.*is None"):
         checks.check_train_metrics(args, None)
+    with pytest.raises(ValueError, match=r"train_metrics_batches=4.*an object with update and compute"):
+        checks.check_train_metrics(args, metrics, is_streaming=True)
     checks.check_train_metrics(args, metrics)
     checks.check_train_metrics(tiny.arguments(tmp_path), None)
 
@@ -176,27 +232,10 @@ def test_a_best_metric_that_evaluation_does_not_give_is_refused(name, found, wor
 
 
 @pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"push_to_hub": True}, "push_to_hub"),
-        ({"deepspeed": {}}, "deepspeed"),
-        ({"debug": "underflow_overflow"}, "debug"),
-    ],
-)
-def test_what_this_version_does_not_do_is_refused_by_name(settings, word, tmp_path):
-    with pytest.raises(NotImplementedError, match=rf"{word}=.*not in this version.*Leave {word} unset"):
-        checks.check_not_yet_supported(tiny.arguments(tmp_path, **settings))
-
-
-def test_ordinary_arguments_ask_for_nothing_that_is_missing(tmp_path):
-    checks.check_not_yet_supported(tiny.arguments(tmp_path))
-
-
-@pytest.mark.parametrize(
     ("name", "label_names", "words"),
     [
         ("", [], ["The evaluation set has", "['a', 'b']", "forward does not name", "label_names"]),
-        ("long", ["labels"], ["The evaluation set 'long' has", "looked for as ['labels']", "label_names"]),
+        ("long", ["labels"], ["The evaluation set 'long' has", "none of ['labels'] is there", "label_names"]),
     ],
 )
 def test_a_set_without_labels_is_explained(name, label_names, words):
@@ -204,7 +243,18 @@ def test_a_set_without_labels_is_explained(name, label_names, words):
     assert [word for word in words if word not in text] == []
 
 
+def test_a_best_metric_that_somebody_may_add_is_warned_of(caplog):
+    checks.check_best_metric("f1", ["loss"], ["labels"], is_sure=False)
+    assert "metric_for_best_model='f1' is not among what evaluation gives: ['loss']" in caplog.text
+
+
+def test_a_trial_that_failed_is_explained():
+    text = checks.explain_failed_trial("the evaluation set", "KeyError: 'f1' (a.py, line 3)")
+    assert "first batch of the evaluation set" in text
+    assert "KeyError: 'f1' (a.py, line 3)" in text
+
+
 def test_every_rule_of_the_file_is_tested_here():
-    rules = [name for name, value in vars(checks).items() if inspect.isfunction(value)]
+    rules = [name for name, value in vars(checks).items() if inspect.isfunction(value) and name[0] != "_"]
     source = inspect.getsource(inspect.getmodule(test_every_rule_of_the_file_is_tested_here))
     assert [name for name in rules if f"checks.{name}" not in source] == []

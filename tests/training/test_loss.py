@@ -124,7 +124,7 @@ def test_items_are_the_collators_count_or_labels_or_rows(batch, label_names, shi
 
 
 def test_a_batch_with_nothing_to_count_names_the_ways_out():
-    with pytest.raises(ValueError, match=r"type str.*'num_items'.*label_names.*loss_weighting='default'"):
+    with pytest.raises(ValueError, match=r"type str.*'num_items'.*label_names.*loss_weighting='batches'"):
         losses.count_items("batch", ["labels"], False)
 
 
@@ -190,7 +190,7 @@ def test_a_loss_is_found_wherever_a_model_puts_it(outputs, expected):
 
 
 CAUSES = {
-    "headless": ({"headless": "BertModel"}, ["BertModel gives hidden states", "AutoModelFor"]),
+    "headless": ({"headless": "BertModel"}, ["BertModel returns hidden states", "AutoModelFor"]),
     "forward ignores labels": (
         {"dataset_keys": ["x", "labels"], "batch_keys": ["x", "labels"]},
         ["received ['labels']", "compute_loss_func"],

@@ -96,7 +96,7 @@ def test_a_mean_after_a_log_of_nan_is_clean_again():
 def test_few_values_are_held_back_however_rare_the_logs():
     meter = Meter(CPU)
     for _ in range(1000):
-        meter.begin_update(may_undo=False)
+        meter.begin_update()
         meter.add(torch.tensor(1.0))
     meter.watch(NAN)
     assert len(meter._unchecked) < 256
@@ -114,7 +114,7 @@ def test_an_undone_update_leaves_everything_as_it_was():
     meter = Meter(CPU)
     feed(meter, [1.0])
     meter.flos, meter._num_tokens = 10.0, 7
-    meter.begin_update(may_undo=True)
+    meter.begin_update()
     meter.add(NAN)
     meter.record("double", 5.0, 1.0, 1)
     meter.flos += 5
@@ -127,7 +127,7 @@ def test_an_undone_update_leaves_everything_as_it_was():
 
 def test_an_undone_update_may_record_again():
     meter = Meter(CPU)
-    meter.begin_update(may_undo=True)
+    meter.begin_update()
     meter.record("part", 5.0, 1.0, 0)
     meter.undo_update()
     meter.record("part", 1.0, 0.5, 0)
@@ -138,7 +138,7 @@ def test_an_undone_update_may_record_again():
 def test_a_refused_update_is_left_out_of_the_means_and_its_nan_is_counted():
     meter = Meter(CPU)
     feed(meter, [1.0])
-    meter.begin_update(may_undo=True)
+    meter.begin_update()
     meter.add(NAN)
     meter.record("double", NAN, 1.0, 1)
     assert math.isnan(meter.update_loss.item())
@@ -150,7 +150,7 @@ def test_a_refused_update_is_left_out_of_the_means_and_its_nan_is_counted():
 
 def test_a_log_of_refused_updates_alone_has_no_loss_to_average():
     meter = Meter(CPU)
-    meter.begin_update(may_undo=True)
+    meter.begin_update()
     meter.add(NAN)
     meter.refuse_update()
     assert meter.drain(1) == {"loss": 0.0, "nonfinite": 1}
@@ -159,7 +159,7 @@ def test_a_log_of_refused_updates_alone_has_no_loss_to_average():
 def test_the_loss_of_the_update_under_way_leaves_out_earlier_ones():
     meter = Meter(CPU)
     feed(meter, [10.0])
-    meter.begin_update(may_undo=True)
+    meter.begin_update()
     feed(meter, [3.0], num_micro_batches=2)
     assert meter.update_loss.item() == 3.0
 
@@ -189,7 +189,7 @@ def test_a_run_that_stops_anywhere_reports_the_same_numbers(stop):
         for update, loss in enumerate(losses):
             if update == stops_at:
                 meter = stop_and_go_on(meter)
-            meter.begin_update(may_undo=True)
+            meter.begin_update()
             feed(meter, [loss], first_update=update)
             if math.isnan(loss):
                 meter.refuse_update()

@@ -111,7 +111,7 @@ def test_a_model_of_transformers_recomputes(settings, tmp_path):
 
 
 def test_a_model_that_cannot_recompute_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"gradient_checkpointing=True.*Regression"):
+    with pytest.raises(ValueError, match=r"activation_checkpointing=True.*Regression"):
         patches.enable_recompute(tiny.Regression(), tiny.arguments(tmp_path, gradient_checkpointing=True))
 
 
@@ -185,3 +185,15 @@ def test_the_tokenizer_inside_a_processor_counts():
     model = tiny.gpt()
     patches.align_special_tokens(model, Processor(Tokenizer(None, None, "h")))
     assert model.config.pad_token_id == 7
+
+
+def test_the_newer_name_is_called_first_and_the_older_setting_may_come_late(tmp_path):
+    class Newer(Recomputes):
+        def activation_checkpointing_enable(self, **kwargs):
+            self.received = {"newer": kwargs}
+
+    args = tiny.arguments(tmp_path)
+    args.gradient_checkpointing = True
+    model = Newer()
+    patches.enable_recompute(model, args)
+    assert model.received == {"newer": {"activation_checkpointing_kwargs": None}}

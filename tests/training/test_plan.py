@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import sys
 
 import pytest
@@ -11,8 +12,9 @@ import transformers
 from torch.utils.data import DataLoader, IterableDataset
 
 import tiny
-from footplate.data.loaders import has_length, num_examples
-from footplate.training.plan import Position, plan_training
+from footplate.batch import has_length
+from footplate.data import num_examples
+from footplate.training.plan import Extension, Position, choose_extension, plan_training
 
 DURATIONS = [
     {"num_train_epochs": 1},
@@ -115,7 +117,7 @@ def test_the_updates_of_an_epoch_use_every_batch_once(tmp_path, num_batches, acc
 def test_a_resumed_run_starts_in_its_epoch_after_the_updates_it_made(tmp_path):
     args = tiny.arguments(tmp_path, gradient_accumulation_steps=2)
     places = [
-        (plan.first_epoch, plan.first_batch, plan.first_sample)
+        (plan.start.epoch, plan.first_batch, plan.start.samples_done)
         for plan in (plan_training(args, 5, None, 8, first_step=step) for step in range(5))
     ]
     assert places == [(0, 0, 0), (0, 2, 16), (0, 4, 32), (1, 0, 0), (1, 2, 16)]
@@ -143,15 +145,48 @@ def test_another_batch_size_goes_on_at_the_same_sample(tmp_path, batch_size, fir
     args = tiny.arguments(tmp_path, num_train_epochs=3)
     num_batches = -(-40 // batch_size)
     plan = plan_training(args, num_batches, 40, batch_size, first_step=7, position=position_after(16))
-    assert (plan.first_epoch, plan.first_sample, plan.first_batch) == (1, 16, first_batch)
+    assert (plan.start.epoch, plan.start.samples_done, plan.first_batch) == (1, 16, first_batch)
     assert plan.max_steps == max_steps
     assert sum(plan.update_sizes(plan.first_batch)) * batch_size >= 24
 
 
 def test_an_epoch_that_is_over_is_followed_by_the_next():
-    over = Position(2, 5, 40, is_begun=True, is_epoch_over=True, pending=["should_save"])
-    assert over.after_epoch() == Position(3, pending=["should_save"])
+    over = Position(2, 40, is_begun=True, is_epoch_over=True, pending=["should_save"])
+    assert over.for_resume(skips_data=True) == Position(3, pending=["should_save"])
     inside = position_after(8)
-    assert inside.after_epoch() is inside
-    assert Position.from_stored(inside.state()) == inside
+    assert inside.for_resume(skips_data=True) is inside
+    assert inside.for_resume(skips_data=False) == Position(inside.epoch)
+
+
+def test_a_position_comes_back_from_a_checkpoint():
+    inside = dataclasses.replace(position_after(8), pending=("should_save",))
+    stored = json.loads(json.dumps(inside.state()))
+    stored["attributes"]["updates_done"] = 4  # an earlier version stored more
+    assert Position.from_stored(stored) == dataclasses.replace(inside, pending=["should_save"])
     assert Position.from_stored(None) is None
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "given", "expected"),
+    [
+        (-1, {"epochs": 5.0}, Extension(5.0, None, "hold")),
+        (-1, {"steps": 7}, Extension(None, 7, "hold")),
+        (-1, {"end": 5}, Extension(5, None, "hold")),
+        (10, {"end": 20}, Extension(None, 20, "hold")),
+        (10, {}, None),
+    ],
+)
+def test_an_extension_is_in_epochs_or_in_updates(tmp_path, max_steps, given, expected):
+    args = tiny.arguments(tmp_path, max_steps=max_steps)
+    values = {"epochs": None, "steps": None, "end": None, **given}
+    assert choose_extension(args, **values, policy="hold") == expected
+
+
+def test_an_extension_in_both_units_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="extend_to_epochs=3 and extend_to_steps=9"):
+        choose_extension(tiny.arguments(tmp_path), 3, 9, None, "hold")
+
+
+def test_an_extension_in_epochs_overrides_max_steps(tmp_path):
+    later = Extension(4, None, "hold").apply_to(tiny.arguments(tmp_path, max_steps=10))
+    assert (later.max_steps, later.num_train_epochs) == (-1, 4.0)

@@ -63,7 +63,7 @@ def test_other_errors_are_not_retried(error):
 def test_a_retry_says_which_size_it_goes_on_with(caplog):
     micro_batches = MicroBatches(enabled=True)
     assert micro_batches.shrink(FULL, micro_batches.cut(rows(8)))
-    assert "micro-batches of 8: going on with 4" in caplog.text
+    assert "micro-batches of 8: continuing with 4" in caplog.text
     assert "auto_find_batch_size" in caplog.text
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import trainer_utils as original
 
+from footplate import rng
 from footplate.training import seed as seeding
 
 
@@ -25,7 +26,7 @@ def _as_before(monkeypatch):
     for name in ("CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC"):
         monkeypatch.setenv(name, "before")
     deterministic, benchmark = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    with seeding.preserved_generators():
+    with rng.scoped():
         yield
     torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
@@ -86,22 +87,22 @@ def test_a_run_is_seeded_with_determinism_where_its_arguments_ask_for_it():
     assert draw() == first
 
 
-def test_preserved_generators_go_on_as_if_nothing_had_been_drawn():
+def test_scoped_generators_go_on_as_if_nothing_had_been_drawn():
     seeding.set_seed(9)
     expected = draw()
     seeding.set_seed(9)
-    with seeding.preserved_generators():
+    with rng.scoped():
         draw()
     assert draw() == expected
 
 
-def test_generators_are_preserved_through_an_error():
+def test_scoped_generators_are_restored_after_an_error():
     seeding.set_seed(9)
     expected = draw()
     seeding.set_seed(9)
 
     def fail():
-        with seeding.preserved_generators():
+        with rng.scoped():
             raise KeyError(draw())
 
     with pytest.raises(KeyError):

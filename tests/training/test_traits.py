@@ -205,12 +205,6 @@ def test_a_count_that_forward_takes_and_never_mentions_is_noticed(build, expecte
     assert traits.leaves_num_items_unused(build()) is expected
 
 
-def test_outputs_to_ignore_come_from_the_configuration():
-    assert traits.ignored_outputs(tiny.gpt()) == ["past_key_values"]
-    assert traits.ignored_outputs(translator()) == translator().config.keys_to_ignore_at_inference
-    assert traits.ignored_outputs(tiny.Regression()) == []
-
-
 def test_the_main_input_is_named_by_the_model():
     assert traits.main_input_name(forecaster()) == "past_values"
     assert traits.main_input_name(tiny.Regression()) == "input_ids"
@@ -309,12 +303,6 @@ def test_a_method_gets_only_the_values_it_names(name):
     values = {"model": 1, "inputs": 2, "num_items_in_batch": 3}
     assert traits.call_with_declared(method, **values) == (1, 2, 3)[:count]
     assert traits.declares(method, "num_items_in_batch") is (count == 3)
-    assert traits.declared_caller(method, tuple(values))(**values) == (1, 2, 3)[:count]
-
-
-def test_a_method_that_takes_everything_is_called_directly():
-    method = Joints().new
-    assert traits.declared_caller(method, ("model", "inputs", "num_items_in_batch")) == method
 
 
 def test_a_method_without_parameters_is_called_without():

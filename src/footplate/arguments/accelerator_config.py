@@ -1,4 +1,4 @@
-"""The settings that are handed on to Accelerate."""
+"""The settings of the `Accelerator`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from footplate.arguments.suggest import did_you_mean
 
 @dataclass
 class AcceleratorConfig:
-    """How Accelerate cuts batches, draws samples and accumulates.
+    """How batches reach the processes; `unsupported.NO_EFFECT` lists the entries without effect.
 
     Args:
         split_batches: Share each batch among the processes instead of giving one to each.
         dispatch_batches: Load in the main process and send to the others; None lets Accelerate decide.
-        even_batches: Repeat first samples so that every process gets as many.
+        even_batches: Repeat the first samples so that all processes get the same number.
         use_seedable_sampler: Draw the order from the seed alone.
         non_blocking: Copy batches to the device without waiting.
         gradient_accumulation_kwargs: Settings of Accelerate's accumulation plugin.
@@ -36,25 +36,25 @@ class AcceleratorConfig:
 
     @classmethod
     def from_json_file(cls, json_file: str | PathLike[str]) -> AcceleratorConfig:
-        """The settings that `json_file` holds."""
+        """The settings in `json_file`."""
         return cls.from_dict(json.loads(Path(json_file).read_text(encoding="utf-8")), source=str(json_file))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "accelerator_config") -> AcceleratorConfig:
-        """The settings in `values`; a key that is no setting raises."""
+        """The settings in `values`; an unknown key raises."""
         allowed = [field.name for field in fields(cls)]
         for key in values:
             if key not in allowed:
                 raise ValueError(
-                    f"{source} holds {key!r}, which AcceleratorConfig has not."
+                    f"{source} holds {key!r}, which AcceleratorConfig does not have."
                     f"{did_you_mean(key, allowed)} Allowed are {allowed}."
                 )
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as a dictionary of their own."""
+        """The settings as a new dictionary."""
         return copy.deepcopy(self.__dict__)
 
     def pop(self, key: str, default: Any = None) -> Any:
-        """Take one setting out, as from a dictionary."""
+        """Remove one setting and return it, as with a dictionary."""
         return self.__dict__.pop(key, default)

@@ -11,16 +11,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 
 from footplate import comm
+from footplate.voice import install_voice
+from footplate.words import read_flag
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
 
 logger = logging.getLogger(__name__)
 
-# The first one that is set counts: torchrun and Accelerate set the plain names, MPI launchers their own.
+# The first one that is set is used: torchrun and Accelerate set the plain names, MPI launchers their own.
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANK_VARIABLES = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 LOCAL_RANK_VARIABLES = (
@@ -39,11 +40,6 @@ LEVELS = {
 }
 
 
-def is_distributed_ready() -> bool:
-    """Whether a process group exists."""
-    return dist.is_available() and dist.is_initialized()
-
-
 def find_number(variables: tuple[str, ...], default: int) -> int:
     """The first of these environment variables that holds a number from 0 up, else `default`."""
     for variable in variables:
@@ -54,13 +50,13 @@ def find_number(variables: tuple[str, ...], default: int) -> int:
 
 
 def find_world_size() -> int:
-    """How many processes the launcher started; an existing process group knows better."""
-    return dist.get_world_size() if is_distributed_ready() else find_number(WORLD_SIZE_VARIABLES, 1)
+    """How many processes the launcher started; an existing process group is asked first."""
+    return comm.world_size() if comm.is_distributed() else find_number(WORLD_SIZE_VARIABLES, 1)
 
 
 def find_process_index() -> int:
     """The number of this process among all."""
-    return dist.get_rank() if is_distributed_ready() else find_number(RANK_VARIABLES, 0)
+    return comm.rank() if comm.is_distributed() else find_number(RANK_VARIABLES, 0)
 
 
 def find_local_process_index() -> int:
@@ -70,7 +66,7 @@ def find_local_process_index() -> int:
 
 @lru_cache(maxsize=1)
 def find_accelerator() -> str | None:
-    """The kind of accelerator in this machine, if there is one."""
+    """The kind of accelerator in this machine; None if there is none."""
     if torch.cuda.is_available():
         return "cuda"
     if torch.backends.mps.is_available():
@@ -83,8 +79,8 @@ def find_accelerator() -> str | None:
 
 
 def find_device(use_cpu: bool) -> torch.device:
-    """The device of this process: the CPU if asked for, else the accelerator of its local rank."""
-    if use_cpu or is_true("ACCELERATE_USE_CPU"):
+    """The device of this process: the CPU if `use_cpu`, else the accelerator of its local rank."""
+    if use_cpu or read_flag("ACCELERATE_USE_CPU"):
         return torch.device("cpu")
     kind = find_accelerator()
     if kind is None:
@@ -92,13 +88,8 @@ def find_device(use_cpu: bool) -> torch.device:
     return torch.device(kind) if kind == "mps" else torch.device(kind, find_local_process_index())
 
 
-def is_true(variable: str) -> bool:
-    """Whether an environment variable says yes."""
-    return os.environ.get(variable, "").lower() in ("1", "true", "t", "yes", "y", "on")
-
-
 def find_mixed_precision(fp16: bool, bf16: bool) -> str:
-    """The precision asked for by the settings, else by `accelerate launch`."""
+    """The precision that the settings choose, else `accelerate launch`."""
     if fp16 or bf16:
         return "fp16" if fp16 else "bf16"
     return os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
@@ -123,7 +114,7 @@ def has_tf32(device: torch.device) -> bool:
 
 
 def apply_tf32(args: TrainingArguments) -> None:
-    """Switch TF32 for the whole process, where `tf32` says so or a compiled run would be slow without."""
+    """Set TF32 for the whole process if `tf32` is set, or if a compiled run would be slow without it."""
     wanted = True if args.tf32 is None and args.torch_compile and not args.fp16 else args.tf32
     if wanted is None or args.use_cpu or not has_tf32(args.device):
         return
@@ -132,8 +123,16 @@ def apply_tf32(args: TrainingArguments) -> None:
 
 
 def find_log_level(name: str) -> int:
-    """The number of a level's name; "passive" keeps what the application has set."""
+    """The number of a level's name; "passive" is the level that the application has set."""
     return LEVELS.get(name, logging.getLogger("footplate").getEffectiveLevel())
+
+
+def apply_log_level(args: TrainingArguments) -> None:
+    """Show footplate's log at the level of this process; "passive" leaves the level to the application."""
+    install_voice()
+    level = args.log_level if args.should_log else args.log_level_replica
+    if level in LEVELS:
+        logging.getLogger("footplate").setLevel(LEVELS[level])
 
 
 def plan_warmup_steps(warmup_steps: float, num_training_steps: int) -> int:
@@ -143,13 +142,13 @@ def plan_warmup_steps(warmup_steps: float, num_training_steps: int) -> int:
 
 @contextmanager
 def main_process_first(index: int, work: str) -> Iterator[None]:
-    """Hold all processes but number 0 back until it has run the block."""
+    """Let process 0 run the block before the others."""
     if find_world_size() == 1:
         yield
         return
-    if not is_distributed_ready():
+    if not comm.is_distributed():
         raise RuntimeError(
-            f"main_process_first({work!r}) waits for other processes, but there is no process group yet. "
+            f"main_process_first({work!r}) waits for other processes, and there is no process group yet. "
             "Build the Trainer first, or call torch.distributed.init_process_group."
         )
     if index != 0:
@@ -159,4 +158,4 @@ def main_process_first(index: int, work: str) -> Iterator[None]:
         yield
     finally:
         if index == 0:
-            comm.barrier()  # also after an error, or the others would wait for ever
+            comm.barrier()  # also after an error, or the others would wait forever

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `30min`, `7h50m`, `90s`, `1d2h`, or seconds."""
+"""Read lengths of time: `30min`, `7h50m`, `90s`, `1d2h`, or seconds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from numbers import Real
 from typing import Any
 
 UNITS = {
-    "d": 86400.0,
-    "h": 3600.0,
-    "m": 60.0,
-    "s": 1.0,
-    **{"day": 86400.0, "days": 86400.0, "hour": 3600.0, "hours": 3600.0},
-    **{"min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0},
-    **{"sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0},
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]+)\s*")
 _NUMBER = re.compile(r"\d+(\.\d*)?|\.\d+")
@@ -25,7 +22,7 @@ def parse_duration(value: str | float, name: str = "duration") -> float:
 
     Args:
         value: A number of seconds, or numbers with units, the largest first, each unit once.
-        name: The setting that errors name.
+        name: The setting to name in errors.
     """
     seconds = _read(value)
     if seconds is None or not 0 < seconds < math.inf:
@@ -37,7 +34,7 @@ def parse_duration(value: str | float, name: str = "duration") -> float:
 
 
 def _read(value: Any) -> float | None:
-    """The seconds that `value` says, None where it says none."""
+    """The seconds in `value`, None if it cannot be read."""
     if not isinstance(value, str):
         return None if isinstance(value, bool) or not isinstance(value, Real) else float(value)
     text = value.strip().lower()
@@ -47,6 +44,6 @@ def _read(value: Any) -> float | None:
     if not parts or _PART.sub("", text) or any(unit not in UNITS for _, unit in parts):
         return None
     scales = [UNITS[unit] for _, unit in parts]
-    if scales != sorted(set(scales), reverse=True):  # "50m7h" and "1h1h" are slips more often than meant
+    if scales != sorted(set(scales), reverse=True):  # "50m7h" and "1h1h" are probably typing errors
         return None
     return sum(float(number) * scale for (number, _), scale in zip(parts, scales, strict=True))

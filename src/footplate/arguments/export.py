@@ -1,4 +1,4 @@
-"""The settings as plain values: for JSON, for trackers, for reading."""
+"""The settings as plain values: for JSON, for trackers, for people."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def to_dict(args: TrainingArguments) -> dict[str, Any]:
 
 
 def mask(name: str) -> str:
-    """What stands in the place of a token, in every file and log."""
+    """The text that replaces a token in every file and log."""
     return f"<{name.upper()}>"
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON knows; what has no such form stays as it is."""
+    """`value` in types that JSON has; anything else stays as it is."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, (list, tuple)):
@@ -33,17 +33,17 @@ def plain(value: Any) -> Any:
     for method in ("to_dict", "to_json"):  # AcceleratorConfig and GenerationConfig; ParallelismConfig
         if hasattr(value, method) and not isinstance(value, type):
             return getattr(value, method)()
-    # By its name, since this file needs nothing else of torch.
+    # compared by name, so that this file does not import torch
     return str(value).removeprefix("torch.") if type(value).__name__ == "dtype" else value
 
 
 def to_json_string(args: TrainingArguments) -> str:
-    """The settings as JSON text."""
+    """The settings as JSON text; tokens are masked."""
     return json.dumps(args.to_dict(), indent=2, default=str)
 
 
 def to_sanitized_dict(args: TrainingArguments) -> dict[str, Any]:
-    """The settings and batch sizes as booleans, numbers and text."""
+    """The settings and batch sizes as booleans, numbers and text only, for trackers."""
     values = args.to_dict()
     values["train_batch_size"] = args.train_batch_size
     values["eval_batch_size"] = args.eval_batch_size
@@ -52,7 +52,7 @@ def to_sanitized_dict(args: TrainingArguments) -> dict[str, Any]:
 
 
 def describe(args: TrainingArguments) -> str:
-    """The settings one a line, by name, tokens masked."""
+    """The settings, one per line, sorted by name; tokens are masked."""
     shown = {field.name: getattr(args, field.name) for field in dataclasses.fields(args)}
     shown |= {name: mask(name) for name in shown if name.endswith("_token")}
     lines = "".join(f"{name}={value},\n" for name, value in sorted(shown.items()))

@@ -1,4 +1,4 @@
-"""Every setting of a run: name, default and help, once; the parser and the docs are made from them."""
+"""Every setting of a run: its name, default and help; the parser and the docs are made from them."""
 
 # ruff: noqa: RUF009 (`opt` returns a dataclass field, made anew at each call)
 
@@ -12,18 +12,12 @@ from typing import Any, Literal
 import torch
 
 from footplate.arguments import derived, export, setters
-from footplate.arguments.checks import (
-    DDP_BACKENDS,
-    LOG_LEVELS,
-    ON_NONFINITE,
-    SAMPLING_STRATEGIES,
-    START_METHODS,
-    WEIGHTINGS,
-    check_all,
-)
+from footplate.arguments.checks import CHOICES, check_all
 from footplate.arguments.durations import parse_duration
 from footplate.arguments.old_names import OldNamesAccepted
+from footplate.arguments.parser import ADDED_HEADING
 from footplate.arguments.settle import settle
+from footplate.arguments.unsupported import mark_unsupported
 from footplate.outputs import (
     DebugOption,
     HubStrategy,
@@ -38,7 +32,14 @@ HAS_FAST_FUSED_ADAMW = tuple(int(part) for part in torch.__version__.split(".")[
 
 
 def opt(default: Any, help: str, **metadata: Any) -> Any:
-    """A dataclass field with its help; `section` opens a heading there, other metadata goes to argparse."""
+    """A dataclass field with its help.
+
+    Args:
+        default: Its default; a list is copied for each instance.
+        help: What `--help` says of it.
+        **metadata: `section` is the heading for this field and those after it, `heading` for this one alone;
+            the rest goes to argparse.
+    """
     metadata["help"] = help
     if isinstance(default, (list, dict, set)):
         return field(default_factory=default.copy, metadata=metadata)
@@ -46,212 +47,208 @@ def opt(default: Any, help: str, **metadata: Any) -> Any:
 
 
 def own(default: Any, help: str, **metadata: Any) -> Any:
-    """A field that the original does not have; on a command line it makes way for a script's own."""
-    return opt(default, help, is_own=True, **metadata)
+    """A field that the original does not have; a script's dataclass may have a field of the same name."""
+    return opt(default, help, heading=ADDED_HEADING, **metadata)
 
 
 @dataclass
+@mark_unsupported
 class TrainingArguments(OldNamesAccepted):
-    """All settings of a run, in the names of the Hugging Face API; those of 4.x are understood too."""
+    """All settings of a run, with the names of the Hugging Face API; older names work too."""
 
-    output_dir: str = opt(
-        None, "Folder for checkpoints and results; `trainer_output` if left out.", section="Output"
-    )
+    output_dir: str = opt(None, "Folder for results; unset means `trainer_output`.", section="Output")
 
-    per_device_train_batch_size: int = opt(
-        8, "Samples per device and micro-batch.", section="Duration and batches"
-    )
+    per_device_train_batch_size: int = opt(8, "Samples per micro-batch.", section="Duration and batches")
     num_train_epochs: float = opt(3.0, "Epochs to train; a fraction ends inside the last one.")
     max_steps: int = opt(-1, "Updates to train; a positive value overrides num_train_epochs.")
 
-    learning_rate: float = opt(
-        5e-5, "Learning rate that the schedule starts from or warms up to.", section="Learning rate"
-    )
-    lr_scheduler_type: SchedulerType | str = opt("linear", "Shape of the learning rate over the run.")
-    lr_scheduler_kwargs: dict[str, Any] | None = opt(
-        None, "Extra arguments of the schedule, e.g. its minimum."
-    )
+    learning_rate: float = opt(5e-5, "Learning rate after the warm-up.", section="Learning rate")
+    lr_scheduler_type: SchedulerType | str = opt("linear", "Shape of the learning rate, such as cosine.")
+    lr_scheduler_kwargs: dict[str, Any] | None = opt(None, "Extra arguments of the schedule.")
     warmup_steps: float = opt(0, "Updates of linear warm-up; below 1, a share of all updates.")
 
     optim: OptimizerNames | str = opt(
         "adamw_torch_fused" if HAS_FAST_FUSED_ADAMW else "adamw_torch",
-        "Name of the optimizer.",
+        "Name of the optimizer, such as adamw_torch, adafactor or sgd.",
         section="Optimizer",
     )
     optim_args: str | None = opt(None, "Extra arguments of the optimizer: `name=value, name=value`.")
-    weight_decay: float = opt(0.0, "Weight decay; biases and norm layers are left out.")
+    weight_decay: float = opt(0.0, "Weight decay; not for biases and norm layers.")
     adam_beta1: float = opt(0.9, "Decay of Adam's running mean of gradients.")
     adam_beta2: float = opt(0.999, "Decay of Adam's running mean of squared gradients.")
-    adam_epsilon: float = opt(1e-8, "What Adam adds to its divisor.")
-    optim_target_modules: str | list[str] | None = opt(None, "Modules that GaLore or APOLLO work on.")
+    adam_epsilon: float = opt(1e-8, "Number that Adam adds to its divisor.")
+    optim_target_modules: str | list[str] | None = opt(None, "Modules that GaLore or APOLLO projects.")
 
-    gradient_accumulation_steps: int = opt(1, "Micro-batches per update.", section="Stability")
-    average_tokens_across_devices: bool = opt(True, "Count items over all processes when a loss is averaged.")
-    max_grad_norm: float = opt(1.0, "Gradients are clipped to this norm; 0 leaves them alone.")
+    gradient_accumulation_steps: int = opt(1, "Micro-batches per update.", section="Duration and batches")
+    average_tokens_across_devices: bool = opt(
+        True, "Count items over all processes.", section="Loss and gradients"
+    )
+    max_grad_norm: float = opt(1.0, "Clip gradients to this norm; 0 or None does not clip.")
     label_smoothing_factor: float = opt(0.0, "Share of each label that is spread over all classes.")
 
     bf16: bool = opt(False, "Train in bfloat16 mixed precision.", section="Precision")
     fp16: bool = opt(False, "Train in float16 mixed precision, with loss scaling.")
     bf16_full_eval: bool = opt(False, "Evaluate with the whole model in bfloat16.")
     fp16_full_eval: bool = opt(False, "Evaluate with the whole model in float16.")
-    tf32: bool | None = opt(None, "Allow TF32 on GPUs that have it; unset keeps torch's own choice.")
+    tf32: bool | None = opt(None, "Allow TF32 on GPUs that have it; unset keeps torch's setting.")
 
-    gradient_checkpointing: bool = opt(
-        False, "Recompute activations: less memory, more time.", section="Memory and speed"
+    activation_checkpointing: bool | None = opt(
+        None, "Recompute activations to save memory; off unless set.", section="Memory and speed"
     )
-    gradient_checkpointing_kwargs: dict[str, Any] | None = opt(None, "Extra arguments of the recomputation.")
+    activation_checkpointing_kwargs: dict[str, Any] | None = opt(
+        None, "Extra arguments of the recomputation."
+    )
+    gradient_checkpointing: bool | None = opt(None, "The older name of activation_checkpointing.")
+    gradient_checkpointing_kwargs: dict[str, Any] | None = opt(
+        None, "The older name of activation_checkpointing_kwargs."
+    )
     torch_compile: bool = opt(False, "Compile the model with torch.compile.")
-    torch_compile_backend: str | None = opt(None, "Backend of torch.compile; naming one switches it on.")
-    torch_compile_mode: str | None = opt(None, "Mode of torch.compile; naming one switches it on.")
+    torch_compile_backend: str | None = opt(None, "Backend of torch.compile; turns torch_compile on.")
+    torch_compile_mode: str | None = opt(None, "Mode of torch.compile; turns torch_compile on.")
     use_liger_kernel: bool = opt(False, "Replace layers by Liger kernels.")
-    liger_kernel_config: dict[str, bool] | None = opt(
-        None, "Which Liger kernels to use; unset means its defaults."
-    )
+    liger_kernel_config: dict[str, bool] | None = opt(None, "Which Liger kernels to use, by name.")
     use_cache: bool = opt(False, "Let the model keep its key-value cache while training.")
     neftune_noise_alpha: float | None = opt(None, "Strength of NEFTune noise on embeddings, usually 5 to 15.")
-    torch_empty_cache_steps: int | None = opt(None, "Empty the device's cache every so many updates.")
-    auto_find_batch_size: bool = opt(
-        False, "Halve the micro-batch when memory runs out; the update stays the same."
-    )
+    torch_empty_cache_steps: int | None = opt(None, "Empty the device's cache after this many updates.")
+    auto_find_batch_size: bool = opt(False, "Halve the micro-batch, not the update, if memory runs out.")
 
     logging_strategy: IntervalStrategy | str = opt("steps", "When to log.", section="Logging")
     logging_steps: float = opt(500, "Updates between two logs; below 1, a share of all updates.")
     logging_first_step: bool = opt(False, "Log the first update too.")
-    log_on_each_node: bool = opt(True, "Log once per machine, not once in all.")
-    logging_nan_inf_filter: bool = opt(True, "No effect: a loss that is not finite is always shown.")
-    include_num_input_tokens_seen: str | bool = opt("no", "Count input tokens: `all`, `non_padding` or `no`.")
-    log_level: str = opt("passive", "Log level of the main process.", choices=LOG_LEVELS)
-    log_level_replica: str = opt("warning", "Log level of the other processes.", choices=LOG_LEVELS)
-    disable_tqdm: bool | None = opt(None, "Show no progress bars.")
+    log_on_each_node: bool = opt(True, "Log on every machine, not only on the first.")
+    logging_nan_inf_filter: bool = opt(True, "Leave losses that are not finite out of the log.")
+    include_num_input_tokens_seen: str | bool = opt(
+        "no", "Input tokens to count: `all`, `non_padding` or `no`."
+    )
+    log_level: str = opt("passive", "Log level of the main process.", choices=CHOICES["log_level"])
+    log_level_replica: str = opt("warning", "Log level of the other processes.", choices=CHOICES["log_level"])
+    disable_tqdm: bool | None = opt(None, "Hide progress bars; unset means if warnings are hidden.")
 
     report_to: str | list[str] | None = opt(
-        "none", "Trackers to report to; `all` for every installed one.", section="Tracking"
+        "none", "Trackers to report to, or `all` that are installed.", section="Tracking", metavar="NAME ..."
     )
     run_name: str | None = opt(None, "Name of the run for trackers.")
     project: str = opt("huggingface", "Project name for Trackio.")
     trackio_space_id: str | None = opt(None, "Hugging Face Space for a live Trackio page.")
     trackio_bucket_id: str | None = opt(None, "Hugging Face Bucket behind the Trackio Space.")
-    trackio_static_space_id: str | Literal[False] | None = opt(
-        None, "Space for a fixed Trackio page; false for none."
-    )
+    trackio_static_space_id: str | Literal[False] | None = opt(None, "Space for a static Trackio page.")
 
     eval_strategy: IntervalStrategy | str = opt("no", "When to evaluate.", section="Evaluation")
     eval_steps: float | None = opt(
-        None, "Updates between evaluations, logging_steps if unset; below 1, a share."
+        None, "Updates between evaluations; below 1, a share of all updates; unset means logging_steps."
     )
     eval_delay: float = opt(0, "Epochs or updates to wait before the first evaluation.")
     per_device_eval_batch_size: int = opt(8, "Samples per device and batch of evaluation.")
     prediction_loss_only: bool = opt(False, "Keep only the loss of an evaluation.")
     eval_on_start: bool = opt(False, "Evaluate once before the first update.")
-    eval_do_concat_batches: bool = opt(True, "Join the predictions of all batches; else keep a list.")
+    eval_do_concat_batches: bool = opt(True, "Join the predictions of all batches; else a list.")
     eval_use_gather_object: bool = opt(False, "Gather predictions as Python objects.")
     eval_accumulation_steps: int | None = opt(None, "Batches of predictions to keep on the device.")
-    include_for_metrics: list[str] = opt([], "What compute_metrics gets besides: `inputs`, `loss`.")
+    include_for_metrics: list[str] = opt([], "What else compute_metrics gets: `inputs`, `loss`.")
     batch_eval_metrics: bool = opt(False, "Call compute_metrics batch by batch.")
 
-    save_only_model: bool = opt(False, "Save weights only: smaller, but no resume.", section="Saving")
+    save_only_model: bool = opt(False, "Save only weights: training cannot resume.", section="Saving")
     save_strategy: SaveStrategy | str = opt("steps", "When to save a checkpoint.")
     save_steps: float = opt(500, "Updates between two checkpoints; below 1, a share of all updates.")
     save_on_each_node: bool = opt(False, "Save on every machine, not only on the first.")
     save_total_limit: int | None = opt(None, "Checkpoints to keep; the best and the latest always stay.")
-    enable_jit_checkpoint: bool = opt(False, "Save a checkpoint when the process is told to end.")
+    enable_jit_checkpoint: bool = opt(False, "Save a checkpoint on SIGTERM.")
 
     push_to_hub: bool = opt(False, "Push the model to the Hub when it is saved.", section="Hub")
-    hub_token: str | None = opt(None, "Token for the Hub; unset means the one that is logged in.")
-    hub_private_repo: bool | None = opt(None, "Make the repository private; unset means the owner's default.")
+    hub_token: str | None = opt(None, "Token for the Hub; unset means that of the logged-in user.")
+    hub_private_repo: bool | None = opt(None, "Create private Spaces; unset means the owner's default.")
     hub_model_id: str | None = opt(None, "Repository on the Hub; unset means the name of output_dir.")
-    hub_strategy: HubStrategy | str = opt("every_save", "What is pushed to the Hub, and when.")
+    hub_strategy: HubStrategy | str = opt("every_save", "What to push to the Hub, and when.")
     hub_always_push: bool = opt(False, "Push even while an earlier push is under way.")
     hub_revision: str | None = opt(None, "Branch of the repository to push to.")
 
-    load_best_model_at_end: bool = opt(
-        False, "Load the best weights when training ends.", section="Best model"
-    )
-    metric_for_best_model: str | None = opt(None, "Metric that tells the best; `loss` where one is needed.")
+    load_best_model_at_end: bool = opt(False, "Load the best weights at the end.", section="Best model")
+    metric_for_best_model: str | None = opt(None, "Metric to choose the best model by; unset means `loss`.")
     greater_is_better: bool | None = opt(
-        None, "Whether more is better; unset: not for names that end in loss."
+        None, "Whether a greater metric is better; unset means yes, unless its name ends in loss."
     )
 
-    ignore_data_skip: bool = opt(False, "On resume, start the data anew.", section="Resuming and seeds")
-    restore_callback_states_from_checkpoint: bool = opt(
-        False, "On resume, replace callbacks by the saved ones."
+    ignore_data_skip: bool = opt(
+        False, "On resume, read the epoch from its start.", section="Resuming and seeds"
     )
-    full_determinism: bool = opt(False, "Use deterministic kernels only; slower.")
+    restore_callback_states_from_checkpoint: bool = opt(False, "On resume, replace callbacks by saved ones.")
+    full_determinism: bool = opt(False, "Use only deterministic kernels; slower.")
     seed: int = opt(42, "Seed of the run.")
     data_seed: int | None = opt(None, "Seed of the sample order; unset means seed.")
 
-    use_cpu: bool = opt(False, "Train on the CPU even where there is an accelerator.", section="Engine")
-    # Any form may be given; it reads as an AcceleratorConfig.
+    use_cpu: bool = opt(False, "Train on the CPU even if there is an accelerator.", section="Device")
+    # Given as an object, a dictionary, JSON text or a file; always read as an AcceleratorConfig.
     accelerator_config: Any = opt(None, "Settings of Accelerate, or a JSON file.", metavar="JSON")
     parallelism_config: Any = opt(None, "Accelerate's ParallelismConfig.")
 
     dataloader_drop_last: bool = opt(False, "Drop the last batch if it is short.", section="Data")
-    dataloader_num_workers: int = opt(0, "Processes that load data; 0 loads in the main one.")
-    dataloader_pin_memory: bool = opt(True, "Pin batches in memory for faster copies to the device.")
+    dataloader_num_workers: int = opt(0, "Processes that load data; 0 loads in the main process.")
+    dataloader_pin_memory: bool = opt(True, "Put batches in pinned memory, for faster copies to the device.")
     dataloader_persistent_workers: bool = opt(False, "Keep the workers alive between epochs.")
     dataloader_prefetch_factor: int | None = opt(None, "Batches that each worker loads ahead.")
     dataloader_multiprocessing_context: str | None = opt(
-        None, "How workers are started.", choices=START_METHODS
+        None, "How workers are started.", choices=CHOICES["dataloader_multiprocessing_context"]
     )
-    dataloader_in_order: bool = opt(True, "Take batches in order, not as they become ready.")
+    dataloader_in_order: bool = opt(True, "Take the workers' batches in order, not as they become ready.")
     remove_unused_columns: bool = opt(True, "Drop the columns that the model's forward does not name.")
     label_names: list[str] | None = opt(None, "Keys of a batch that are labels.")
     train_sampling_strategy: str = opt(
-        "random", "Order of the training samples.", choices=SAMPLING_STRATEGIES
+        "random", "Order of the training samples.", choices=CHOICES["train_sampling_strategy"]
     )
-    length_column_name: str = opt("length", "Column that holds the length of each sample.")
+    length_column_name: str = opt("length", "Column with the length of each sample, for group_by_length.")
 
-    ddp_find_unused_parameters: bool | None = opt(
-        None, "DDP: look for parameters without gradient.", section="Distributed"
-    )
+    ddp_find_unused_parameters: bool | None = opt(None, "DDP: find unused parameters.", section="Distributed")
     ddp_bucket_cap_mb: int | None = opt(None, "DDP: size of a gradient bucket in MB.")
     ddp_broadcast_buffers: bool | None = opt(None, "DDP: broadcast buffers at each forward.")
     ddp_static_graph: bool | None = opt(None, "DDP: promise that the graph stays the same.")
-    ddp_backend: str | None = opt(None, "Backend of torch.distributed.", choices=DDP_BACKENDS)
-    ddp_timeout: int = opt(1800, "Seconds before a collective gives up.")
+    ddp_backend: str | None = opt(None, "Backend of torch.distributed.", choices=CHOICES["ddp_backend"])
+    ddp_timeout: int = opt(1800, "Seconds to wait for other processes.")
     fsdp: bool | str | list[str] | None = opt(None, "Shard the model with FSDP.", nargs="?", const=True)
     fsdp_config: dict[str, Any] | str | None = opt(None, "Settings of FSDP, or a JSON file.")
     deepspeed: dict[str, Any] | str | None = opt(None, "Settings of DeepSpeed, or a JSON file.")
 
-    debug: str | list[DebugOption] = opt(
-        "", "Debug features: underflow_overflow, tpu_metrics_debug.", section="Debugging"
-    )
-    skip_memory_metrics: bool = opt(True, "Leave memory out of the metrics.")
+    debug: str | list[DebugOption] = opt("", "Debug features.", section="Debugging")
+    skip_memory_metrics: bool = opt(True, "Leave memory out of the metrics.", heading="Logging")
 
-    do_train: bool = opt(False, "For scripts: whether to train.", section="For scripts")
-    do_eval: bool = opt(False, "For scripts: whether to evaluate; on with any eval_strategy.")
-    do_predict: bool = opt(False, "For scripts: whether to predict.")
-    resume_from_checkpoint: str | None = opt(None, "For scripts: checkpoint to resume from.")
-    local_rank: int = opt(-1, "Rank that old launchers pass; local_process_index is the one to read.")
+    do_train: bool = opt(False, "Whether to train.", section="For scripts to read; the Trainer does not")
+    do_eval: bool = opt(False, "Whether to evaluate; set by any eval_strategy but `no`.")
+    do_predict: bool = opt(False, "Whether to predict.")
+    resume_from_checkpoint: str | None = opt(None, "Checkpoint to resume from.")
+    local_rank: int = opt(-1, "Rank that old launchers pass; read local_process_index instead.")
 
     logging_dir: str | None = opt(
-        None, "Folder for tracker files; unset means one in output_dir.", section="Beyond the original"
+        None, "Folder for files of trackers; unset means one in output_dir.", heading="Tracking"
     )
     loss_weighting: str = own(
-        "default", "`items`: every item of an update weighs the same.", choices=WEIGHTINGS
+        "batches",
+        "`batches`: every micro-batch of an update weighs the same, unless the model divides by "
+        "num_items_in_batch; `items`: every label or row does.",
+        choices=(*CHOICES["loss_weighting"], "default"),  # the older word for "batches"
+        metavar="{batches,items}",
     )
-    on_nonfinite: str = own("warn", "What a non-finite loss or gradient norm does.", choices=ON_NONFINITE)
-    train_metrics: int = own(0, "At each log, compute_metrics over the last so many training batches.")
+    on_nonfinite: str = own(
+        "warn",
+        "What to do with an update whose loss or gradient norm is not finite.",
+        choices=CHOICES["on_nonfinite"],
+    )
+    train_metrics_batches: int = own(0, "Last training batches that compute_metrics gets at each log.")
     keep_columns: list[str] | None = own(None, "Columns to keep for collator, loss, metrics and callbacks.")
     param_groups: list[dict[str, Any]] | None = own(
-        None, "Parameter groups by pattern, and layer-wise decay."
+        None, "Learning rate and decay by parameter name, or decay of the rate by layer."
     )
-    sample_weights: str | list[float] | None = own(None, "Column or list of weights for weighted sampling.")
-    save_every: str | float | None = own(
-        None, "Time between two checkpoints, e.g. `30min`; besides save_strategy."
+    sample_weights: str | list[float] | None = own(
+        None, "Column or list of weights for weighted sampling.", metavar="COLUMN|FLOAT ..."
     )
-    max_time: str | float | None = own(
-        None, "Time that train() may take, e.g. `7h50m`; then it saves and returns."
-    )
-    max_eval_samples: int | None = own(
-        None, "Evaluate on so many rows of each set: the same ones every time, drawn by the seed."
-    )
+    save_every: str | float | None = own(None, "Also save after this time, such as `30min`.", metavar="TIME")
+    max_time: str | float | None = own(None, "Time after which train() saves and ends.", metavar="TIME")
+    max_eval_samples: int | None = own(None, "Rows of each set to evaluate: always the same, by the seed.")
     eval_memory_limit: int | float | str | None = own(
-        None, "Memory for predictions, e.g. `2GB` or a share of all; the rest goes to a file."
+        None, "Memory for predictions, such as `2GB` or 0.5 of all; the rest goes to a file.", metavar="SIZE"
     )
     show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
-    report: bool = own(True, "Keep events.jsonl and write report.html in output_dir.")
-    save_in_background: bool = own(True, "Write checkpoints in a thread while training goes on.")
+    report: bool = own(True, "Write events.jsonl and report.html to output_dir.")
+    save_in_background: bool = own(True, "Write checkpoints in a thread while training continues.")
+    save_on_error: bool = own(True, "Seal a checkpoint of the last whole update before an error is raised.")
 
     def __post_init__(self) -> None:
         settle(self)
@@ -260,12 +257,9 @@ class TrainingArguments(OldNamesAccepted):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # else @dataclass writes one that shows tokens
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # else @dataclass makes one that shows tokens
 
-    def __str__(self) -> str:
-        return export.describe(self)
-
-    __repr__ = __str__
+    __str__ = __repr__ = export.describe
 
     @property
     def device(self) -> torch.device:
@@ -274,7 +268,7 @@ class TrainingArguments(OldNamesAccepted):
 
     @property
     def _setup_devices(self) -> torch.device:
-        """What older scripts read to have the device chosen."""
+        """The device, as older scripts read it."""
         return self.device
 
     @property
@@ -289,7 +283,7 @@ class TrainingArguments(OldNamesAccepted):
 
     @property
     def process_index(self) -> int:
-        """The number of this process among all."""
+        """The number of this process among all processes."""
         return derived.find_process_index()
 
     @property
@@ -301,6 +295,11 @@ class TrainingArguments(OldNamesAccepted):
     def parallel_mode(self) -> ParallelMode:
         """Whether several processes share the work."""
         return ParallelMode.DISTRIBUTED if self.world_size > 1 else ParallelMode.NOT_PARALLEL
+
+    @property
+    def weighs_items(self) -> bool:
+        """Whether every item has the same weight in the loss, in batches of any size."""
+        return self.loss_weighting == "items"
 
     @property
     def train_batch_size(self) -> int:
@@ -329,22 +328,22 @@ class TrainingArguments(OldNamesAccepted):
 
     @property
     def should_log(self) -> bool:
-        """Whether this process is one that logs."""
+        """Whether this process logs."""
         return (self.local_process_index if self.log_on_each_node else self.process_index) == 0
 
     @property
     def should_save(self) -> bool:
-        """Whether this process is one that writes to disk."""
+        """Whether this process writes to disk."""
         return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
 
     @property
     def place_model_on_device(self) -> bool | None:
-        """Whether the Trainer moves the model; None lets it decide. Override to settle it."""
+        """Whether the Trainer moves the model to the device; None lets it decide. Override to choose."""
         return None
 
     @property
     def ddp_timeout_delta(self) -> timedelta:
-        """`ddp_timeout` as torch.distributed wants it."""
+        """`ddp_timeout` as torch.distributed takes it."""
         return timedelta(seconds=self.ddp_timeout)
 
     def get_process_log_level(self) -> int:
@@ -359,18 +358,9 @@ class TrainingArguments(OldNamesAccepted):
         """Run the block in the main process (of each machine, if `local`) before the others."""
         return derived.main_process_first(self.local_process_index if local else self.process_index, desc)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values; tokens are masked."""
-        return export.to_dict(self)
-
-    def to_json_string(self) -> str:
-        """The settings as JSON text; tokens are masked."""
-        return export.to_json_string(self)
-
-    def to_sanitized_dict(self) -> dict[str, Any]:
-        """The settings as numbers, booleans and text only, for trackers."""
-        return export.to_sanitized_dict(self)
-
+    to_dict = export.to_dict
+    to_json_string = export.to_json_string
+    to_sanitized_dict = export.to_sanitized_dict
     set_training = setters.set_training
     set_evaluate = setters.set_evaluate
     set_testing = setters.set_testing

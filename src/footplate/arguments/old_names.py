@@ -1,38 +1,33 @@
-"""Every argument name of the 4.x line that is gone since, and what it means today: one table."""
+"""One table of all older argument names, of transformers 4.x and of footplate, with their current meaning."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import logging
 import math
 from abc import ABCMeta
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate.arguments.export import mask
+from footplate.arguments.notices import warn_once
 from footplate.arguments.suggest import did_you_mean
-
-logger = logging.getLogger(__name__)
-noticed: set[str] = set()
 
 
 @dataclass(frozen=True)
 class OldName:
-    """One name of the past: where it went, its default then, its type, and how to write and read it today."""
+    """One older name: the argument that replaces it, its default and type, and how to set and read it."""
 
-    becomes: str | None  # today's argument; None where nothing is left of it
+    becomes: str | None  # the current argument; None if there is none
     default: Any
     hint: Any
-    write: Callable[
-        [Any, Mapping[str, Any]], dict[str, Any]
-    ]  # its value, what else is given -> today's arguments
-    read: Callable[[Any], Any]  # today's arguments -> its value
-    is_whole: bool = False  # it says all there is to say of `becomes`: both may be given only if they agree
-    reason: str = ""
+    write: Callable[[Any, Mapping[str, Any]], dict[str, Any]]  # value, other arguments -> current arguments
+    read: Callable[[Any], Any]  # current arguments -> its value
+    is_whole: bool = False  # means the same as `becomes`: if both are given, they must be equal
+    reason: str = ""  # why it has no effect, if `becomes` is None; empty if it has
 
 
 def renamed(new: str, hint: Any = str, default: Any = None) -> OldName:
@@ -48,7 +43,7 @@ def renamed(new: str, hint: Any = str, default: Any = None) -> OldName:
 
 
 def switched(new: str, choice: str) -> OldName:
-    """A switch of its own that is now one choice of another setting."""
+    """A former switch that is now one choice of another setting."""
     return OldName(
         new,
         False,
@@ -60,7 +55,7 @@ def switched(new: str, choice: str) -> OldName:
 
 
 def listed(new: str, item: str) -> OldName:
-    """A switch of its own that is now one item of a list."""
+    """A former switch that is now one item of a list."""
 
     def write(value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         present = given.get(new) or []
@@ -71,17 +66,27 @@ def listed(new: str, item: str) -> OldName:
 
 
 def nested(new: str, key: str, hint: Any, default: Any = None) -> OldName:
-    """A setting of its own that is now an entry of a configuration."""
+    """A former setting that is now an entry of a configuration."""
 
     def write(value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {} if value in (None, default) else {new: {**as_dict(given.get(new)), key: value}}
+        if value in (None, default):
+            return {}
+        config: Any = given.get(new)
+        if is_dataclass(config):
+            return {new: replace(config, **{key: value})}  # type: ignore[type-var]
+        return {new: as_dict(config) | {key: value}}
 
     return OldName(new, default, hint, write, read=lambda args: as_dict(getattr(args, new)).get(key, default))
 
 
 def retired(default: Any, reason: str, hint: Any = str) -> OldName:
-    """A name that is accepted and remembered, and does nothing."""
+    """A name that is accepted and stored without effect."""
     return OldName(None, default, hint, lambda value, given: {}, lambda args: default, reason=reason)
+
+
+def kept(default: Any, hint: Any) -> OldName:
+    """A name of 4.x that still has its effect, and no field of its own, as in 5.x."""
+    return OldName(None, default, hint, lambda value, given: {}, lambda args: default)
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -93,31 +98,35 @@ def as_dict(config: Any) -> dict[str, Any]:
 
 
 def as_share(ratio: float) -> float:
-    """A warm-up ratio as `warmup_steps` takes it: 1.0 would mean one update there, so it stays just below."""
+    """A warm-up ratio as a value of `warmup_steps`, where 1 means one update: 1.0 becomes a little less."""
     if not 0 <= ratio <= 1:
-        raise ValueError(f"warmup_ratio={ratio!r} is no share of the run. Give a number from 0 to 1.")
+        raise ValueError(f"warmup_ratio={ratio!r} is not a share of the run. Give a number from 0 to 1.")
     return min(ratio, math.nextafter(1.0, 0.0))
 
 
 def write_warmup_ratio(value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A ratio counts only where no number of steps is given, as it always did."""
+    """Use a ratio only if no number of steps is given, as in 4.x."""
     return {} if not value or given.get("warmup_steps") else {"warmup_steps": as_share(value)}
 
 
+def read_warmup_ratio(args: Any) -> float:
+    """`warmup_steps` if it is a share of the run, else 0."""
+    return float(args.warmup_steps) if args.warmup_steps < 1 else 0.0
+
+
 def write_organization(value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """An organization goes in front of the model's name, which is the folder's unless given."""
+    """Put the organization before the model's name, which defaults to the name of the folder."""
     model = given.get("hub_model_id") or Path(given.get("output_dir") or "trainer_output").name
     return {"hub_model_id": f"{value}/{str(model).split('/')[-1]}"} if value else {}
 
 
 def read_organization(args: Any) -> str | None:
-    """What stands before the slash of the model's name."""
+    """The part of the model's name before the slash."""
     owner, slash, _ = (args.hub_model_id or "").partition("/")
     return owner if slash else None
 
 
 PRECISION = "torch's own mixed precision is used; choose it with bf16 or fp16"
-TPU = "training on a TPU is not supported"
 OLD_NAMES: dict[str, OldName] = {
     "adafactor": switched("optim", "adafactor"),
     "dispatch_batches": nested("accelerator_config", "dispatch_batches", bool),
@@ -137,9 +146,7 @@ OLD_NAMES: dict[str, OldName] = {
     "model_parallel": retired(False, "place the layers with device_map when the model is loaded", bool),
     "mp_parameters": retired("", "SageMaker's model parallelism is not supported"),
     "no_cuda": renamed("use_cpu", bool, default=False),
-    "overwrite_output_dir": retired(
-        False, "nothing in output_dir is deleted; scripts may still read it", bool
-    ),
+    "overwrite_output_dir": kept(False, bool),
     "past_index": retired(-1, "hidden states are not carried from batch to batch", int),
     "per_gpu_eval_batch_size": renamed("per_device_eval_batch_size", int),
     "per_gpu_train_batch_size": renamed("per_device_train_batch_size", int),
@@ -148,79 +155,69 @@ OLD_NAMES: dict[str, OldName] = {
     "push_to_hub_token": renamed("hub_token"),
     "ray_scope": retired("last", "a search with Ray takes `scope` among its own arguments"),
     "save_safetensors": retired(True, "weights are always saved as safetensors", bool),
-    "sharded_ddp": retired("", "FairScale's sharding is gone; see fsdp"),
+    "sharded_ddp": retired("", "FairScale's sharding is not supported"),
     "split_batches": nested("accelerator_config", "split_batches", bool, default=False),
     "torchdynamo": renamed("torch_compile_backend"),
     "tpu_metrics_debug": listed("debug", "tpu_metrics_debug"),
-    "tpu_num_cores": retired(None, TPU, int),
+    "tpu_num_cores": retired(None, "training on a TPU is not supported", int),
+    "train_metrics": renamed("train_metrics_batches", int, default=0),
     "use_ipex": retired(False, "its optimizations have moved into torch", bool),
-    "use_legacy_prediction_loop": retired(
-        False, "there is one evaluation loop; prediction_loop forwards to it", bool
-    ),
+    "use_legacy_prediction_loop": retired(False, "there is one evaluation loop", bool),
     "use_mps_device": retired(False, "an Apple GPU is used where there is one", bool),
-    "warmup_ratio": OldName(
-        "warmup_steps",
-        0.0,
-        float,
-        write_warmup_ratio,
-        read=lambda args: args.warmup_steps if args.warmup_steps < 1 else 0.0,
-    ),
+    "warmup_ratio": OldName("warmup_steps", 0.0, float, write_warmup_ratio, read_warmup_ratio),
     "xpu_backend": renamed("ddp_backend"),
 }
 
 
 def notice(name: str) -> None:
-    """Say once per process what becomes of an old name."""
-    if name in noticed:
-        return
-    noticed.add(name)
+    """Warn once per process what an old name means now."""
     old = OLD_NAMES[name]
-    if old.becomes is None:
-        logger.warning("The argument %s has no effect any more: %s.", name, old.reason)
-    else:
-        logger.warning("The argument %s is an older name and taken as %s.", name, old.becomes)
+    if old.becomes is None and old.reason:
+        warn_once(f"The argument {name} has no effect: {old.reason}.")
+    elif old.becomes is not None:
+        warn_once(f"The argument {name} is an older name and taken as {old.becomes}.")
 
 
 def old_names_of(cls: type) -> set[str]:
-    """The old names that `cls` understands: all but those it has as fields of its own."""
+    """The old names that `cls` takes: all but those that it uses for fields of its own."""
     return OLD_NAMES.keys() - find_parameters(cls) if isinstance(cls, TranslatesOldNames) else set()
 
 
 @cache
 def find_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """What the constructor of `cls` takes."""
+    """The parameters of the constructor of `cls`."""
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
     return dict(list(parameters.items())[1:])  # without self
 
 
 def translate(given: Mapping[str, Any], understood: Iterable[str]) -> dict[str, Any]:
-    """The arguments in today's names; contradictions raise."""
+    """The arguments under their current names; an old and a new name that contradict each other raise."""
     names = sorted(set(given) & set(understood))
     arguments = {name: value for name, value in given.items() if name not in names}
     for name in names:
         notice(name)
         old = OLD_NAMES[name]
         if given[name] in (old.default, mask(name)):
-            continue  # says nothing: a full dump of old settings holds all names, with tokens masked
+            continue  # a full dump of old settings holds every name, with its default or a masked token
         for new, value in old.write(given[name], arguments).items():
             if old.is_whole and new in arguments and arguments[new] != value:
                 raise ValueError(
                     f"{name}={given[name]!r} and {new}={arguments[new]!r} contradict each other: "
-                    f"{name} is an older name of {new}. Keep {new} alone."
+                    f"{name} is an older name of {new}. Keep only {new}."
                 )
             arguments[new] = value
     return arguments
 
 
 def check_known(cls: type, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that `cls` neither has nor had, and say which were probably meant."""
+    """Refuse names that `cls` does not know, and suggest similar ones."""
     unknown = [f"{name!r}.{did_you_mean(name, known)}" for name in given if name not in known]
     if unknown:
-        raise TypeError(f"{cls.__name__} has no argument {' Nor '.join(unknown)}")
+        raise TypeError(f"{cls.__name__} has no argument {' It also has no argument '.join(unknown)}")
 
 
 class TranslatesOldNames(ABCMeta):
-    """Makes a class take old keyword names; of ABCMeta, so that users may mix in abstract classes."""
+    """Lets a class accept old keyword names; an ABCMeta, so that abstract classes can be mixed in."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         parameters = find_parameters(cls)
@@ -231,7 +228,7 @@ class TranslatesOldNames(ABCMeta):
             check_known(cls, kwargs, parameters.keys() | old)
         named = dict(zip(parameters, args, strict=False)) if len(args) <= len(parameters) else {}
         if named.keys() & kwargs.keys():
-            return super().__call__(*args, **kwargs)  # raises: given by position and by name
+            return super().__call__(*args, **kwargs)  # raises: an argument is given by position and by name
         instance = super().__call__(**translate(named | kwargs, old))
         for name in old & kwargs.keys():
             if OLD_NAMES[name].becomes is None:
@@ -240,9 +237,9 @@ class TranslatesOldNames(ABCMeta):
 
 
 class OldNamesAccepted(metaclass=TranslatesOldNames):
-    """A base whose subclasses understand old names: as keywords, and as attributes to read or set."""
+    """Lets subclasses accept old names as keywords and as attributes."""
 
-    if not TYPE_CHECKING:  # a type checker would take every attribute for a known one
+    if not TYPE_CHECKING:  # else a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name not in OLD_NAMES:
@@ -259,7 +256,7 @@ class OldNamesAccepted(metaclass=TranslatesOldNames):
 
 
 def assign(args: Any, name: str, value: Any) -> None:
-    """Set an old name on settings that exist already."""
+    """Set an old name on existing settings."""
     notice(name)
     old = OLD_NAMES[name]
     if old.becomes is None:

@@ -1,4 +1,4 @@
-"""The settings of a run that generates text when it evaluates."""
+"""The settings of a run that generates text in evaluations."""
 
 # ruff: noqa: RUF009 (`opt` returns a dataclass field, made anew at each call)
 
@@ -14,13 +14,15 @@ from footplate.arguments.fields import TrainingArguments, opt
 class Seq2SeqTrainingArguments(TrainingArguments):
     """`TrainingArguments`, and how to generate."""
 
-    sortish_sampler: bool = opt(False, "Batch samples of about one length.", section="Generation")
+    sortish_sampler: bool = opt(False, "Put samples of similar length into a batch.", section="Generation")
     predict_with_generate: bool = opt(
-        False, "Let the model generate when it evaluates, for ROUGE, BLEU and the like."
+        False, "Generate text in evaluations, for metrics such as ROUGE and BLEU."
     )
-    generation_max_length: int | None = opt(None, "Longest generated text; unset means the model's setting.")
-    generation_num_beams: int | None = opt(None, "Beams of the search; unset means the model's setting.")
-    generation_config: Any = opt(None, "GenerationConfig, or the name or path of one.")
+    generation_max_length: int | None = opt(
+        None, "Most tokens of a generated text; unset means the model's setting."
+    )
+    generation_num_beams: int | None = opt(None, "Beams of the beam search; unset means the model's setting.")
+    generation_config: Any = opt(None, "A GenerationConfig, or its name or path.", metavar="PATH")
 
     def __post_init__(self) -> None:
         super().__post_init__()

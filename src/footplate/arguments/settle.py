@@ -1,18 +1,20 @@
-"""Brings what users write into one form, and fills in what follows from other settings."""
+"""Convert each setting to one form, and fill in defaults that depend on other settings."""
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import logging
 import os
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from footplate.arguments.accelerator_config import AcceleratorConfig
+from footplate.arguments.checks import find_use_of_best
 from footplate.arguments.derived import find_accelerator
 from footplate.arguments.export import mask
-from footplate.arguments.suggest import did_you_mean
-from footplate.arguments.values import unquote
+from footplate.arguments.notices import warn_once
+from footplate.arguments.suggest import check_word
+from footplate.arguments.values import find_kind, read_json, read_number
 from footplate.outputs import (
     DebugOption,
     HubStrategy,
@@ -27,22 +29,28 @@ if TYPE_CHECKING:
 
 Choice = TypeVar("Choice", bound=Enum)
 
-# On the command line these come as JSON text. Text of another kind is the path of a file.
+# These may be given as JSON text, as on the command line; any other text is the path of a file.
 JSON_FIELDS = (
-    "accelerator_config",
-    "deepspeed",
-    "fsdp_config",
-    "gradient_checkpointing_kwargs",
-    "liger_kernel_config",
-    "lr_scheduler_kwargs",
-    "param_groups",
+    *("accelerator_config", "deepspeed", "fsdp_config"),
+    *("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"),
+    *("liger_kernel_config", "lr_scheduler_kwargs", "param_groups"),
 )
+ENUMS: dict[str, type[Enum]] = {
+    "eval_strategy": IntervalStrategy,
+    "logging_strategy": IntervalStrategy,
+    "save_strategy": SaveStrategy,
+    "hub_strategy": HubStrategy,
+    "lr_scheduler_type": SchedulerType,
+    "optim": OptimizerNames,
+}
 
 
 def settle(args: TrainingArguments) -> None:
-    """Bring every setting into its one form; doing it twice changes nothing."""
+    """Convert every setting to one form; a second call changes nothing."""
     settle_paths_and_tokens(args)
+    settle_numbers(args)
     settle_json(args)
+    settle_recompute(args)
     settle_choices(args)
     settle_evaluation(args)
     settle_best_model(args)
@@ -53,42 +61,74 @@ def settle(args: TrainingArguments) -> None:
 
 
 def settle_paths_and_tokens(args: TrainingArguments) -> None:
-    """Fill in and expand the output folder; a masked token, read back from a file, is no token."""
+    """Fill in and expand the output folder; remove a masked token that came from a file."""
     args.output_dir = os.path.expanduser("trainer_output" if args.output_dir is None else args.output_dir)
     if args.hub_token == mask("hub_token"):
         args.hub_token = None
 
 
+def settle_numbers(args: TrainingArguments) -> None:
+    """Read numbers that are given as text, as YAML gives `1e-3`, and say so in one notice."""
+    read = []
+    for field in dataclasses.fields(args):
+        value = getattr(args, field.name)
+        if not isinstance(value, str) or not is_numeric(field.type):
+            continue
+        try:
+            number = read_number(value, whole="float" not in str(field.type))
+        except ValueError as problem:
+            raise ValueError(f"{field.name}={value!r} {problem}. Set {field.name} to a number.") from None
+        setattr(args, field.name, number)
+        read.append(f"{field.name}={value!r} as {number!r}")
+    if read:
+        warn_once(
+            f"Numbers were given as text, and are read as numbers: {', '.join(read)}. Leave out the quotes; "
+            "in YAML, 1e-3 is text and 1.0e-3 is a number."
+        )
+
+
+def is_numeric(hint: Any) -> bool:
+    """Whether the type of a field allows numbers and no text; hints are text where they were not resolved."""
+    if isinstance(hint, str):
+        words = {word.strip() for word in hint.removeprefix("Optional[").removesuffix("]").split("|")}
+        return bool(words & {"int", "float"}) and words <= {"int", "float", "None"}
+    members = find_kind(hint).members
+    return bool(members) and set(members) <= {int, float}
+
+
 def settle_json(args: TrainingArguments) -> None:
-    """Read the settings that may come as JSON text."""
+    """Read the settings that may be given as JSON text."""
     for name in JSON_FIELDS:
         value = getattr(args, name)
         if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
-            setattr(args, name, read_json(name, value))
+            try:
+                setattr(args, name, read_json(value, dict if value.lstrip().startswith("{") else list))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error} Give JSON, or the path of a file.") from None
 
 
-def read_json(name: str, text: str) -> Any:
-    """The value that JSON text holds."""
-    try:
-        return unquote(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{name}={text!r} is not valid JSON: {error}. Give JSON, or a file's path."
-        ) from None
+def settle_recompute(args: TrainingArguments) -> None:
+    """Give `activation_checkpointing` and its older name one value; the newer name wins over the older."""
+    for ending in ("", "_kwargs"):
+        new, old = f"activation_checkpointing{ending}", f"gradient_checkpointing{ending}"
+        if getattr(args, new) is None:
+            setattr(args, new, getattr(args, old))
+        setattr(args, old, getattr(args, new))
+    if args.activation_checkpointing is None:
+        args.activation_checkpointing = args.gradient_checkpointing = False
 
 
 def settle_choices(args: TrainingArguments) -> None:
-    """Turn the names of strategies, schedules and optimizers into enums."""
-    args.eval_strategy = choose("eval_strategy", args.eval_strategy, IntervalStrategy)
-    args.logging_strategy = choose("logging_strategy", args.logging_strategy, IntervalStrategy)
-    args.save_strategy = choose("save_strategy", args.save_strategy, SaveStrategy)
-    args.hub_strategy = choose("hub_strategy", args.hub_strategy, HubStrategy)
-    args.lr_scheduler_type = choose("lr_scheduler_type", args.lr_scheduler_type, SchedulerType)
-    args.optim = choose("optim", args.optim, OptimizerNames)
+    """Turn the names of strategies, schedules and optimizers into enums, and replace older words."""
+    for name, choices in ENUMS.items():
+        setattr(args, name, choose(name, getattr(args, name), choices))
+    if args.loss_weighting == "default":
+        warn_once("loss_weighting='default' is an older word and taken as 'batches'.")
+        args.loss_weighting = "batches"
     if isinstance(args.include_num_input_tokens_seen, bool):
         args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
     debug: Any = args.debug
-    if isinstance(debug, bool):  # in 4.0 a switch for the metrics of a TPU
+    if isinstance(debug, bool):  # in 4.0 this was a switch for the metrics of a TPU
         debug = "tpu_metrics_debug" if debug else ""
     names = debug.split() if isinstance(debug, str) else debug or []
     args.debug = [choose("debug", name, DebugOption) for name in names]
@@ -101,14 +141,12 @@ def choose(setting: str, value: Any, choices: type[Choice]) -> Choice:
         value = value.value
     if value is False and "no" in allowed:  # YAML reads a bare `no` as false
         value = "no"
-    if value not in allowed:
-        hint = did_you_mean(value, allowed)
-        raise ValueError(f"{setting}={value!r} is not known.{hint} Set {setting} to one of {allowed}.")
+    check_word(setting, value, allowed)
     return choices(value)
 
 
 def settle_evaluation(args: TrainingArguments) -> None:
-    """An evaluation strategy means `do_eval`, and evaluates as often as it logs unless told otherwise."""
+    """Turn `do_eval` on if there is an evaluation strategy; `eval_steps` defaults to `logging_steps`."""
     if args.eval_strategy != IntervalStrategy.NO:
         args.do_eval = True
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps:
@@ -120,20 +158,15 @@ def settle_evaluation(args: TrainingArguments) -> None:
 
 
 def settle_best_model(args: TrainingArguments) -> None:
-    """Whatever asks for the best model goes by `loss` unless told; of a loss, less is better."""
-    needs_metric = (
-        args.load_best_model_at_end
-        or args.save_strategy == SaveStrategy.BEST
-        or args.lr_scheduler_type in (SchedulerType.REDUCE_ON_PLATEAU, SchedulerType.GREEDY)
-    )
-    if needs_metric and args.metric_for_best_model is None:
+    """If the best model is needed, choose it by `loss` unless a metric is set; a smaller loss is better."""
+    if find_use_of_best(args) is not None and args.metric_for_best_model is None:
         args.metric_for_best_model = "loss"
     if args.greater_is_better is None and args.metric_for_best_model is not None:
         args.greater_is_better = not args.metric_for_best_model.endswith("loss")
 
 
 def settle_reports(args: TrainingArguments) -> None:
-    """`report_to` as a list, empty for none; bars are hidden where warnings are."""
+    """Make `report_to` a list, empty for none, and hide progress bars if warnings are hidden."""
     asked = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
     args.report_to = [name for name in asked if name != "none"]
     if args.disable_tqdm is None:
@@ -141,7 +174,7 @@ def settle_reports(args: TrainingArguments) -> None:
 
 
 def settle_compile(args: TrainingArguments) -> None:
-    """Naming a mode or backend of torch.compile switches it on; its backend is inductor unless named."""
+    """Turn torch.compile on if its mode or backend is set; the default backend is inductor."""
     if args.torch_compile_mode is not None or args.torch_compile_backend is not None:
         args.torch_compile = True
     if args.torch_compile and args.torch_compile_backend is None:
@@ -149,29 +182,22 @@ def settle_compile(args: TrainingArguments) -> None:
 
 
 def settle_loaders(args: TrainingArguments) -> None:
-    """Nothing to pin for the CPU; on Apple devices workers have to fork."""
+    """Turn pinned memory off on the CPU; start workers by fork on an Apple GPU."""
     if args.use_cpu:
         args.dataloader_pin_memory = False
-    if (
-        args.dataloader_multiprocessing_context is None
-        and args.dataloader_num_workers > 1
-        and find_accelerator() == "mps"
-    ):
+    must_fork = args.dataloader_num_workers > 1 and find_accelerator() == "mps"
+    if must_fork and args.dataloader_multiprocessing_context is None:
         args.dataloader_multiprocessing_context = "fork"
 
 
 def build_accelerator_config(value: Any) -> AcceleratorConfig:
-    """`accelerator_config` from nothing, a dictionary, a JSON file or an object of its kind."""
+    """The AcceleratorConfig for None, a dictionary, a JSON file, or an object of either library's class."""
     if isinstance(value, type):
         raise ValueError(f"accelerator_config={value!r} is a class. Give an object: {value.__name__}(...).")
-    if value is None:
-        return AcceleratorConfig()
     if isinstance(value, AcceleratorConfig):
         return value
     if hasattr(value, "to_dict"):  # transformers' class of the same name
         value = value.to_dict()
-    return (
-        AcceleratorConfig.from_dict(value)
-        if isinstance(value, dict)
-        else AcceleratorConfig.from_json_file(value)
-    )
+    if value is None or isinstance(value, dict):
+        return AcceleratorConfig.from_dict(value or {})
+    return AcceleratorConfig.from_json_file(value)

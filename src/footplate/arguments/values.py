@@ -1,4 +1,4 @@
-"""What a type hint asks of text: `"1e-4"` for a float, `"false"` for a bool, JSON for a dictionary."""
+"""Convert text to the type of a field: `"1e-4"` for a float, `"false"` for a bool, JSON for a dictionary."""
 
 from __future__ import annotations
 
@@ -10,31 +10,20 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
 from footplate.arguments.suggest import did_you_mean
-
-TRUE_WORDS = ("yes", "true", "t", "y", "1")
-FALSE_WORDS = ("no", "false", "f", "n", "0")
-
-
-def string_to_bool(text: str | bool) -> bool:
-    """A word for yes or no as a bool."""
-    if isinstance(text, bool):
-        return text
-    if text.lower() not in TRUE_WORDS + FALSE_WORDS:
-        raise ValueError(f"{text!r} is neither true nor false. Use true or false, yes or no, 1 or 0.")
-    return text.lower() in TRUE_WORDS
+from footplate.words import string_to_bool
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field holds, as far as text is concerned."""
+    """The values that a field may hold."""
 
-    members: tuple[Any, ...]  # the types it may have, without None
+    members: tuple[Any, ...]  # their types, without None
     is_optional: bool
-    choices: tuple[Any, ...] = ()  # the only values, where they are counted out
+    choices: tuple[Any, ...] = ()  # the only values, if there is a list of them
 
     @property
     def is_flag(self) -> bool:
-        """Whether the option may stand alone for true."""
+        """Whether the option without a value means true."""
         return bool in self.members
 
     @property
@@ -46,17 +35,17 @@ class Kind:
 
     @property
     def element(self) -> Kind:
-        """What an item of the list holds."""
+        """The kind of an item of the list."""
         item, *_ = get_args(self.list_member) or (str,)
         return find_kind(item, self.choices)
 
     @property
     def takes_text(self) -> bool:
-        """Whether any text is a value as it stands."""
+        """Whether any text is a value as it is."""
         return any(is_text(member) for member in self.members)
 
     def describe(self) -> str:
-        """A word for the help text."""
+        """A word for this kind, for the help text."""
         if self.choices and sum(len(str(choice)) + 1 for choice in self.choices) < 60:
             return "{" + ",".join(str(choice) for choice in self.choices) + "}"
         if self.list_member is not None:
@@ -68,36 +57,36 @@ class Kind:
 
 
 def find_kind(hint: Any, choices: Iterable[Any] = ()) -> Kind:
-    """The kind of a type hint: unions are opened, `Literal` and `Enum` give their choices."""
+    """The kind of a type hint; unions are split, and `Literal` and `Enum` give their choices."""
     hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     members: list[Any] = []
-    counted: list[Any] = list(choices)
-    only_choices = bool(counted)
+    choices_found: list[Any] = list(choices)
+    only_choices = bool(choices_found)
     for member in hints:
         if get_origin(member) is Literal:
-            counted += get_args(member)
+            choices_found += get_args(member)
             only_choices = only_choices or len(hints) == 1 or set(hints) <= {member, type(None)}
         elif get_origin(member) is None and isinstance(member, type) and issubclass(member, Enum):
-            counted += [item.value for item in member]
+            choices_found += [item.value for item in member]
             only_choices = True  # `MyEnum | str`: the name of a member, written as text
         elif member is not type(None):
             members.append(member)
-    is_optional = type(None) in hints or None in counted
+    is_optional = type(None) in hints or None in choices_found
     if not only_choices:  # `str | Literal[False]`: the literal is one value among others
-        members = [Literal[tuple(counted)], *members] if counted else members
-        counted = []
-    return Kind(tuple(members), is_optional, tuple(choice for choice in counted if choice is not None))
+        members = [Literal[tuple(choices_found)], *members] if choices_found else members
+        choices_found = []
+    return Kind(tuple(members), is_optional, tuple(choice for choice in choices_found if choice is not None))
 
 
 def read_text(text: str, kind: Kind) -> Any:
-    """`text` as one value of `kind`; ValueError where it is none."""
+    """`text` as one value of `kind`; ValueError if it is not one."""
     can_be_text = text in map(str, kind.choices) if kind.choices else kind.takes_text
     if kind.is_optional and not can_be_text and text.lower() in ("none", "null"):
         return None
     if kind.choices:
         return read_choice(text, kind.choices)
     problems = []
-    for member in sorted(kind.members, key=is_text):  # text fits everything, so it comes last
+    for member in sorted(kind.members, key=is_text):  # str accepts everything, so it must come last
         try:
             return read_as(text, member)
         except (ValueError, TypeError) as error:
@@ -106,12 +95,12 @@ def read_text(text: str, kind: Kind) -> Any:
 
 
 def is_text(member: Any) -> bool:
-    """Whether any text is a value of this type as it stands."""
+    """Whether any text is a value of this type as it is."""
     return member is str or member is Any
 
 
 def read_choice(text: str, choices: Sequence[Any]) -> Any:
-    """The one of `choices` that is written like `text`."""
+    """The choice whose text is `text`."""
     written = {str(choice): choice for choice in choices}
     lowered = {str(choice).lower(): choice for choice in choices if isinstance(choice, bool)}
     if text in written:
@@ -150,7 +139,7 @@ def read_json(text: str, container: type) -> Any:
 
 
 def unquote(value: Any) -> Any:
-    """`value` with "true", "3" and "0.1" in a dictionary turned into what they say."""
+    """`value` with texts such as "true", "3" and "0.1" in a dictionary turned into bools and numbers."""
     if isinstance(value, dict):
         return {key: unquote(item) for key, item in value.items()}
     if not isinstance(value, str):
@@ -163,7 +152,7 @@ def unquote(value: Any) -> Any:
 
 
 def read_texts(texts: Sequence[str], kind: Kind) -> Any:
-    """Several words as a list; a single one may be text or a whole JSON list, where the type says so."""
+    """Several words as a list; a single word may also be text or a JSON list, if the type allows it."""
     element = kind.element
     if len(texts) == 1:
         if element.takes_text and str in kind.members:
@@ -180,8 +169,23 @@ def read_texts(texts: Sequence[str], kind: Kind) -> Any:
         raise
 
 
+def read_number(text: str, whole: bool) -> int | float:
+    """The number that `text` writes; ValueError if it is not one, or not a whole one."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError("is text that is not a number") from None
+    if whole and not number.is_integer():
+        raise ValueError("is not a whole number")
+    return int(number) if whole else number
+
+
 def read_file_value(value: Any, kind: Kind) -> Any:
-    """A value from a file: text becomes what the field holds (YAML reads `1e-4` as text), the rest stays."""
+    """A value from a file; text becomes the field's type (YAML reads `1e-4` as text), the rest stays."""
     if not isinstance(value, str) or kind.takes_text or kind.choices or kind.list_member is not None:
         return value
     return read_text(value, kind) if set(kind.members) <= {int, float, bool} else value

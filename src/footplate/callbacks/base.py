@@ -1,4 +1,4 @@
-"""The events of a run, and the class that listens to them."""
+"""The events of a run, and the base class of callbacks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class TrainerCallback:
-    """Looks at a run from inside, and steers it through `control`.
+    """Observes a run, and steers it through `control`.
 
-    Define the events you need; one that is not defined costs nothing. This is when each of them is called:
+    Define the events you need; an event that you do not define costs nothing. This is when each is called:
 
         Trainer(...)                                        on_init_end
         train()                                             on_train_begin
@@ -32,7 +32,7 @@ class TrainerCallback:
                         report the metrics                  on_log
                         note the best metric                on_evaluate
                     if control.should_save                  on_save
-                    when its checkpoint is whole on disk    on_seal, after this update or a later one
+                    once its checkpoint is complete         on_seal, after this update or a later one
                     if control.should_epoch_stop or control.should_training_stop: leave the epoch
                                                             on_epoch_end, then log, evaluate, save as above
                 if control.should_training_stop: leave the run
@@ -44,99 +44,92 @@ class TrainerCallback:
         push_to_hub()                                       on_push_begin
 
     Every event receives `args`, `state` and `control` by position. Change the flags of `control` to log,
-    evaluate, save or stop; a control that is returned replaces the current one. All else comes by keyword:
-    name what you need and let `**kwargs` take the rest.
+    evaluate, save or stop; a control that is returned replaces the current one. Everything else comes by
+    keyword: name what you need and let `**kwargs` take the rest.
 
         model                 the model being trained
-        processing_class      tokenizer, image processor or the like; also under its old name, tokenizer
+        processing_class      tokenizer, image processor or similar; also under its old name, tokenizer
         optimizer             the optimizer, from on_train_begin on
         lr_scheduler          the schedule, from on_train_begin on
         train_dataloader      the loader of this run
-        eval_dataloader       the loader of the evaluation or prediction under way, or of the last one
+        eval_dataloader       the loader of the current evaluation or prediction, or of the last one
         trainer               the Trainer itself
-        inputs outputs loss   the last micro-batch, what the model answered, and its loss: on_substep_end,
+        predictor             reads and predicts rows without a change in the run: `samples.Predictor`
+        inputs outputs loss   the last micro-batch, the outputs of the model, and its loss: on_substep_end,
                               on_pre_optimizer_step, on_optimizer_step, on_step_end
         metrics               on_evaluate, on_predict
         is_round_end          on_evaluate: whether `metrics` holds all eval sets of this round
         logs                  on_log
         seconds               on_log: where the time went since the last log, by part of the loop
-        samples source        on_samples: what the model says about a few rows, and where they are from
+        samples source        on_samples: rows with the model's predictions, and where the rows are from
         checkpoint            on_seal: the folder, and as checkpoint_step the update it was saved at
+        plan                  on_train_begin: the numbers of this run, `training.plan.TrainingPlan`
+        resumed_from          on_train_begin: the checkpoint that it resumes from, or None
+        evaluation_prefix     on_prediction_step: what the metrics of this evaluation begin with
         run_id                the name of the run, which a resume keeps
-        metric_prefixes       what keys of evaluations and predictions begin with
+        metric_prefixes       the prefixes that metrics of evaluations and predictions have
 
-    Set `wants_step_data = False` in a callback that hears step events but looks at neither inputs, outputs
-    nor loss: where no callback wants them, the loop lets go of them early and saves the memory.
+    Set `wants_step_data = False` in a callback that has step events but does not use inputs, outputs or
+    loss: if no callback uses them, the loop frees them early, which saves memory.
     """
 
     wants_step_data: bool = True
-    may_be_several: bool = False  # two of a class are no mistake
+    may_be_several: bool = False  # True: no warning if a second one of this class is added
 
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """The Trainer is built."""
-        return None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """Training is about to start; model, optimizer and schedule are ready."""
-        return None
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """Training is over and the best model, if asked for, is loaded."""
-        return None
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """An epoch is about to start."""
-        return None
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """An epoch is over."""
-        return None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """The micro-batches of an update are there, none is computed yet."""
-        return None
+        """The micro-batches of an update are loaded; nothing is computed yet."""
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """The gradient of a micro-batch is added and another one follows in the same update."""
-        return None
+        """The gradient of a micro-batch is added; the next micro-batch of the same update follows."""
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """The gradients are complete and clipped, the weights still old."""
-        return None
+        """The gradients are complete and clipped; the weights are not changed yet."""
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """The weights are new, the gradients still there."""
-        return None
+        """The weights are changed; the gradients are not cleared yet."""
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """An update is done and counted; the flags set here are obeyed right after."""
-        return None
+        """An update is done and counted; flags of `control` that are set here take effect right after."""
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """An evaluation is done; `metrics` has its result and `state.best_metric` counts it already."""
-        return None
+        """An evaluation is done; `metrics` has its result, and `state.best_metric` already includes it."""
 
     def on_predict(
         self,
@@ -147,40 +140,33 @@ class TrainerCallback:
         **kwargs: Any,
     ) -> TrainerControl | None:
         """A prediction is done; `metrics` has its result."""
-        return None
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """A checkpoint is saved."""
-        return None
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """Something is logged; `logs` has it."""
-        return None
+        """An entry is logged; `logs` holds it."""
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """A batch of an evaluation or prediction is done."""
-        return None
 
     def on_seal(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """A checkpoint is whole on disk; with background saving, some updates after `on_save`."""
-        return None
+        """A checkpoint is complete on disk; with background saving, some updates after `on_save`."""
 
     def on_samples(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """`SampleCallback` has rows to show; `samples` has them."""
-        return None
+        """`SampleCallback` shows rows; `samples` holds them."""
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """The model is about to be pushed to the Hub."""
-        return None

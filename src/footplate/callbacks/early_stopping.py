@@ -1,4 +1,4 @@
-"""Stopping a run whose metric no longer improves."""
+"""Stop a run whose metric no longer improves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 class EarlyStoppingCallback(TrainerCallback, ExportableState):
     """Stops when `metric_for_best_model` has not improved for a number of evaluation rounds in a row.
 
-    Best value and count are its own and travel with the checkpoint, so a resumed run stops where the whole
-    run would have. A round counts once, however many eval sets it has; one before the first step does not.
+    The best value and the count are saved with each checkpoint, so a resumed run stops at the same step as a
+    run without interruption. A round with several eval sets counts once; a round before the first step does
+    not count.
 
     Args:
         early_stopping_patience: Rounds without improvement after which the run stops.
@@ -41,7 +42,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check the settings, and start anew unless the run is resumed."""
+        """Check the settings, and reset the count unless the run is resumed."""
         if args.metric_for_best_model is None:
             raise ValueError(
                 "EarlyStoppingCallback watches metric_for_best_model, which is None. Set it to a metric that "
@@ -61,7 +62,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
             self.early_stopping_patience_counter = 0
             self.best_value = None
             self.last_counted_step = None
-        elif self.best_value is None:  # transformers wrote the checkpoint, or callback states stay unread
+        elif self.best_value is None:  # the checkpoint has no state of this callback, or it was not loaded
             self.best_value = state.best_metric
 
     def on_evaluate(
@@ -73,7 +74,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         is_round_end: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Count the round, and stop the run if it was one too many."""
+        """Count the round, and stop the run after too many rounds without improvement."""
         metrics = metrics or {}
         name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         if name not in metrics:
@@ -91,18 +92,18 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
     def _count(self, value: float, greater_is_better: bool) -> None:
         """Set the counter to zero on an improvement, else add one; keep the best value."""
         worst = float("-inf") if greater_is_better else float("inf")
-        best = worst if self.best_value is None else self.best_value
-        is_better = value > best if greater_is_better else value < best  # a NaN never is
         is_first = self.best_value is None
+        best = worst if self.best_value is None else self.best_value
+        is_better = value > best if greater_is_better else value < best  # always False for NaN
         if is_first or (is_better and abs(value - best) > self.early_stopping_threshold):
             self.early_stopping_patience_counter = 0
         else:
             self.early_stopping_patience_counter += 1
-        # improvements below the threshold move the bar too: many small ones do not add up to a large one
+        # also below the threshold: else small improvements would add up to one that counts
         self.best_value = value if is_better else best
 
     def state(self) -> dict[str, Any]:
-        """Patience and threshold, the count, the best value and the step it was last counted at."""
+        """Patience and threshold, the count, the best value, and the step of the last counted round."""
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,
@@ -117,8 +118,8 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
 
 
 def check_round(name: str, metrics: dict[str, float]) -> None:
-    """Raise where a whole evaluation round gave metrics, but not the one that is watched."""
-    # a callback may evaluate something else under a prefix of its own; that is not the round we wait for
+    """Raise if the metrics of an evaluation round do not include the watched one."""
+    # a callback may evaluate something else under its own prefix, where the watched metric is not expected
     if any(key.startswith("eval_") for key in metrics):
         raise ValueError(
             f"EarlyStoppingCallback watches {name!r}, which is not among what evaluation gives: "

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class DefaultFlowCallback(TrainerCallback):
-    """Sets the flags of `control` as the strategies in the arguments ask.
+    """Sets the flags of `control` at the intervals that the arguments give.
 
-    `save_strategy="best"` is not among them: only the evaluation itself knows whether it was the best.
+    `save_strategy="best"` is not handled here: only the evaluation knows whether its metric is the best.
     """
 
     wants_step_data = False
@@ -23,13 +23,13 @@ class DefaultFlowCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Work out intervals given as shares of the run; a loop of the user's own brings a bare state."""
+        """Compute intervals that are given as shares of the run: a loop of the user may not have done so."""
         state.compute_steps(args, state.max_steps)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Obey the strategies that count steps; the last step of the run evaluates and saves in any case."""
+        """Set the flags of strategies that count steps; they also evaluate and save at the last step."""
         step = state.global_step
         is_last = step >= state.max_steps
         if is_last:
@@ -47,7 +47,7 @@ class DefaultFlowCallback(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Obey the strategies that count epochs."""
+        """Set the flags of strategies that count epochs."""
         if args.logging_strategy == IntervalStrategy.EPOCH:
             control.should_log = True
         if args.eval_strategy == IntervalStrategy.EPOCH and state.epoch >= args.eval_delay:

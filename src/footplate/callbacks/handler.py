@@ -1,4 +1,4 @@
-"""Who is called at an event, in what order, and with what."""
+"""Which callbacks an event calls, in what order, and with what arguments."""
 
 from __future__ import annotations
 
@@ -17,27 +17,41 @@ logger = logging.getLogger(__name__)
 
 Listener = Callable[..., "TrainerControl | None"]
 
-# the events that come with inputs, outputs and loss
+# These events come with inputs, outputs and loss.
 STEP_DATA_EVENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end")
-# called so often that looking up their listeners each time would be felt
+# These are called so often that a look-up of their listeners each time would slow training down.
 FREQUENT_EVENTS = frozenset((*STEP_DATA_EVENTS, "on_step_begin", "on_prediction_step", "on_log"))
 
 
 def find_listener(callback: Any, event: str) -> Listener | None:
-    """The callback's method for `event`, or None where it has none or only the empty one it inherits."""
+    """The callback's method for `event`; None if it has none or inherits the empty one."""
     method: Listener | None = getattr(callback, event, None)
+    # A callback written for transformers inherits empty events from there. If transformers is not imported,
+    # no such callback can exist, and importing it here would cost seconds.
     original = sys.modules.get("transformers.trainer_callback")
     bases = (TrainerCallback, getattr(original, "TrainerCallback", None))
     function = getattr(method, "__func__", method)
     return None if any(function is getattr(base, event, None) for base in bases) else method
 
 
+def _event(name: str, reset: Callable[[TrainerControl], None] | None = None) -> Any:
+    """The handler's method for an event: `reset` flags of the control, then call the callbacks."""
+
+    def call(self: CallbackHandler, args: Any, state: Any, control: Any, **kwargs: Any) -> TrainerControl:
+        if reset is not None:
+            reset(control)
+        return self._call(name, args, state, control, kwargs)
+
+    call.__name__ = name
+    return call
+
+
 class CallbackHandler(TrainerCallback):
-    """Calls the callbacks in the order they were added, each with the control that the one before it left.
+    """Calls the callbacks in the order they were added; each gets the control as the previous one left it.
 
     Args:
         callbacks: Classes or instances.
-        model: Passed to every callback, like the three that follow.
+        model: Passed to every callback, as are the next three.
         processing_class: Also passed as `tokenizer`.
         optimizer: May be set later.
         lr_scheduler: May be set later.
@@ -54,16 +68,16 @@ class CallbackHandler(TrainerCallback):
         self.train_dataloader: Any = None
         self.eval_dataloader: Any = None
         self.extras: dict[str, Any] = {}
-        self.weak_extras: dict[str, Callable[[], Any]] = {}  # owners: not kept alive
-        self._indexed: list[Any] = []  # the callbacks that the two below were made from
+        self.weak_extras: dict[str, Callable[[], Any]] = {}  # weak, or the handler keeps the Trainer alive
+        self._indexed: list[Any] = []  # the callbacks that the next two were computed from
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._wants_step_data: bool | None = None
         for callback in callbacks:
             self.add_callback(callback)
         if not any(_is_a(callback, "DefaultFlowCallback") for callback in self.callbacks):
             logger.warning(
-                "There is no DefaultFlowCallback among the callbacks, so nothing logs, evaluates, saves or "
-                "ends the run as the arguments say. Add it with add_callback(DefaultFlowCallback). "
+                "There is no DefaultFlowCallback among the callbacks, so the run does not log, evaluate, "
+                "save or end as the arguments say. Add it with add_callback(DefaultFlowCallback). "
                 "The callbacks are:\n%s",
                 self.callback_list,
             )
@@ -74,12 +88,12 @@ class CallbackHandler(TrainerCallback):
         return "\n".join(type(callback).__name__ for callback in self.callbacks)
 
     def add_callback(self, callback: Any) -> None:
-        """Add a callback, given as class or instance, behind the others."""
+        """Add a callback, a class or an instance, after the others."""
         instance = callback() if isinstance(callback, type) else callback
         check_is_callback(instance)
         check_early_stopping(instance)
-        is_there = any(type(other) is type(instance) for other in self.callbacks)
-        if is_there and not getattr(instance, "may_be_several", False):
+        is_second = any(type(other) is type(instance) for other in self.callbacks)
+        if is_second and not getattr(instance, "may_be_several", False):
             logger.warning(
                 "A second %s is added to the callbacks; both will be called. The callbacks so far are:\n%s",
                 type(instance).__name__,
@@ -88,7 +102,7 @@ class CallbackHandler(TrainerCallback):
         self.callbacks.append(instance)
 
     def pop_callback(self, callback: Any) -> Any:
-        """Remove and return the first callback of a class, or a given instance; None if there is none."""
+        """Remove and return the first callback of a class, or the given instance; None if there is none."""
         is_class = isinstance(callback, type)
         for index, other in enumerate(self.callbacks):
             if isinstance(other, callback) if is_class else other == callback:
@@ -96,29 +110,29 @@ class CallbackHandler(TrainerCallback):
         return None
 
     def remove_callback(self, callback: Any) -> None:
-        """Remove the first callback of a class, or a given instance, which must be there."""
+        """Remove the first callback of a class, or the given instance; an unknown instance raises."""
         if self.pop_callback(callback) is None and not isinstance(callback, type):
             raise ValueError(f"{callback!r} is not among the callbacks:\n{self.callback_list}")
 
     def listens(self, event: str) -> bool:
-        """Whether any callback does something at `event`."""
+        """Whether any callback defines `event`."""
         return bool(self._find_listeners(event))
 
     @property
-    def wants_step_data(self) -> bool:  # type: ignore[override]  # asked of the handler, it speaks for all callbacks
-        """Whether a callback that hears step events may look at inputs, outputs or loss."""
+    def wants_step_data(self) -> bool:  # type: ignore[override]  # here it is computed from all callbacks
+        """Whether any callback with step events may use inputs, outputs or loss."""
         if self.callbacks != self._indexed or self._wants_step_data is None:
             self._forget_listeners()
-            curious = [callback for callback in self.callbacks if getattr(callback, "wants_step_data", True)]
+            users = [callback for callback in self.callbacks if getattr(callback, "wants_step_data", True)]
             self._wants_step_data = any(
-                find_listener(callback, event) for callback in curious for event in STEP_DATA_EVENTS
+                find_listener(callback, event) for callback in users for event in STEP_DATA_EVENTS
             )
         return self._wants_step_data
 
     def call_event(
         self, event: str, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Call all listeners of `event` and return the control they end with."""
+        """Call all listeners of `event` and return the control that they leave."""
         return self._call(event, args, state, control, kwargs)
 
     def _call(
@@ -127,10 +141,10 @@ class CallbackHandler(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        kwargs: dict[str, Any],  # handed on as it is: unpacked, it would be copied twice per event
+        kwargs: dict[str, Any],  # not unpacked: that would copy it twice per event
     ) -> TrainerControl:
         if event not in FREQUENT_EVENTS:
-            self._forget_listeners()  # an event may have been assigned to an instance since
+            self._forget_listeners()  # a script may have assigned a method to a callback meanwhile
         listeners = self._find_listeners(event)
         if not listeners:
             return control
@@ -153,7 +167,7 @@ class CallbackHandler(TrainerCallback):
         return control
 
     def _find_listeners(self, event: str) -> tuple[Listener, ...]:
-        if self.callbacks != self._indexed:  # 40 ns: also sees a list that was changed in place
+        if self.callbacks != self._indexed:  # 40 ns; users may change the list in place
             self._forget_listeners()
         found = self._listeners.get(event)
         if found is None:
@@ -167,138 +181,59 @@ class CallbackHandler(TrainerCallback):
         self._wants_step_data = None
         self._indexed = list(self.callbacks)
 
-    def on_init_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_init_end", args, state, control, kwargs)
+    on_init_end = _event("on_init_end")
+    on_train_begin = _event("on_train_begin", TrainerControl._new_training)
+    on_train_end = _event("on_train_end")
+    on_epoch_begin = _event("on_epoch_begin", TrainerControl._new_epoch)
+    on_epoch_end = _event("on_epoch_end")
+    on_step_begin = _event("on_step_begin", TrainerControl._new_step)
+    on_substep_end = _event("on_substep_end")
+    on_pre_optimizer_step = _event("on_pre_optimizer_step")
+    on_optimizer_step = _event("on_optimizer_step")
+    on_step_end = _event("on_step_end")
+    on_prediction_step = _event("on_prediction_step")
+    on_save = _event("on_save", lambda control: setattr(control, "should_save", False))
+    on_seal = _event("on_seal")
+    on_samples = _event("on_samples")
+    on_push_begin = _event("on_push_begin")
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        control._new_training()
-        return self._call("on_train_begin", args, state, control, kwargs)
+    # These three take what they report by position too, as in the API.
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_train_end", args, state, control, kwargs)
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        control._new_epoch()
-        return self._call("on_epoch_begin", args, state, control, kwargs)
-
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_epoch_end", args, state, control, kwargs)
-
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        control._new_step()
-        return self._call("on_step_begin", args, state, control, kwargs)
-
-    def on_substep_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_substep_end", args, state, control, kwargs)
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_pre_optimizer_step", args, state, control, kwargs)
-
-    def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_optimizer_step", args, state, control, kwargs)
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_step_end", args, state, control, kwargs)
-
-    def on_evaluate(  # type: ignore[override]  # the handler cannot report an evaluation without metrics
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Any,
-        **kwargs: Any,
-    ) -> TrainerControl:
-        control.should_evaluate = False
-        return self._call("on_evaluate", args, state, control, {"metrics": metrics, **kwargs})
-
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Any,
-        **kwargs: Any,
-    ) -> TrainerControl:
-        return self._call("on_predict", args, state, control, {"metrics": metrics, **kwargs})
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        control.should_save = False
-        return self._call("on_save", args, state, control, kwargs)
-
-    def on_log(  # type: ignore[override]  # nor a log without logs
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float],
-        **kwargs: Any,
-    ) -> TrainerControl:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **kwargs: Any) -> TrainerControl:  # type: ignore[override]
+        """Clear `should_log`, then call the callbacks."""
         control.should_log = False
-        return self._call("on_log", args, state, control, {"logs": logs, **kwargs})
+        return self._call("on_log", args, state, control, {**kwargs, "logs": logs})
 
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_prediction_step", args, state, control, kwargs)
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> TrainerControl:  # type: ignore[override]
+        """Clear `should_evaluate`, then call the callbacks."""
+        control.should_evaluate = False
+        return self._call("on_evaluate", args, state, control, {**kwargs, "metrics": metrics})
 
-    def on_seal(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_seal", args, state, control, kwargs)
-
-    def on_samples(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_samples", args, state, control, kwargs)
-
-    def on_push_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        return self._call("on_push_begin", args, state, control, kwargs)
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> TrainerControl:
+        """Call the callbacks."""
+        return self._call("on_predict", args, state, control, {**kwargs, "metrics": metrics})
 
 
 def check_is_callback(callback: Any) -> None:
-    """Refuse what could never be called: something without a single event."""
+    """Refuse an object that has no method for any event: it would never be called."""
     if not any(name.startswith("on_") for name in dir(callback)):
         raise TypeError(
-            f"{callback!r} is no callback: it has none of the events on_step_end, on_log, ... Derive from "
-            "TrainerCallback."
+            f"{callback!r} is not a callback: it has no method for an event such as on_step_end or on_log. "
+            "Derive it from TrainerCallback."
         )
 
 
 def check_early_stopping(callback: Any) -> None:
-    """Refuse the early stopping of transformers, which would take every evaluation for a failure here."""
+    """Refuse the early stopping of transformers: here it would count no evaluation as an improvement."""
     original = sys.modules.get("transformers.trainer_callback")
     if original is not None and isinstance(callback, original.EarlyStoppingCallback):
         raise TypeError(
             f"{type(callback).__name__} is transformers' EarlyStoppingCallback, which reads state.best_metric"
-            " as the best before this evaluation; here this evaluation is counted already, so the run would "
+            " as the best before this evaluation; here it already includes this evaluation, so the run would "
             "stop too early. Use footplate's EarlyStoppingCallback: it takes the same arguments."
         )
 
 
 def _is_a(callback: Any, class_name: str) -> bool:
-    """Whether the callback derives from a class of this name, footplate's or transformers' own."""
+    """Whether the callback derives from a class of this name, of footplate or of transformers."""
     return any(parent.__name__ == class_name for parent in type(callback).__mro__)

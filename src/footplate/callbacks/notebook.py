@@ -1,13 +1,15 @@
-"""A run as a bar and a live table inside a Jupyter notebook."""
+"""Show a run as a bar and a live table in a Jupyter notebook."""
 
 from __future__ import annotations
 
+import sys
 import time
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from footplate.batch import find_length
 from footplate.callbacks.base import TrainerCallback
-from footplate.callbacks.progress import find_length
+from footplate.callbacks.progress import show_end, show_start
 from footplate.outputs import IntervalStrategy
 from footplate.state import TrainerControl, TrainerState
 
@@ -19,13 +21,13 @@ NOT_SHOWN = ("epoch", "total_flos")
 
 
 class LiveOutput:
-    """A piece of HTML in the notebook that can be replaced."""
+    """HTML in the notebook that can be replaced."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def show(self, html: str) -> None:
-        """Display `html` in place of what was there."""
+        """Display `html`, replacing what this output showed before."""
         try:
             from IPython.display import HTML, DisplayHandle
         except ImportError as error:
@@ -40,7 +42,7 @@ class LiveOutput:
 
 
 class Bar:
-    """How much of a known or unknown total is done, since when, and when to draw that again."""
+    """A progress bar; the total may be unknown."""
 
     seconds_between_drawings = 0.3
 
@@ -53,11 +55,11 @@ class Bar:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last drawing is old enough for another: the browser is the slow part."""
+        """Whether it is time to draw again; drawing more often would slow the browser down."""
         return time.monotonic() - self.last_drawn >= self.seconds_between_drawings
 
     def render(self) -> str:
-        """The bar as HTML, with the time taken and the time to go."""
+        """The bar as HTML, with the elapsed and the remaining time."""
         self.last_drawn = time.monotonic()
         elapsed = self.last_drawn - self.start_time
         label = f"{self.done}/{'?' if self.total is None else self.total} {format_seconds(elapsed)}"
@@ -78,14 +80,14 @@ def format_seconds(seconds: float) -> str:
 
 
 class Table:
-    """Rows by their first cell; a column is added when a value first needs it."""
+    """Rows that are identified by their first cell; a value with a new name adds a column."""
 
     def __init__(self, columns: list[str]) -> None:
         self.columns = columns
         self.rows: list[dict[str, Any]] = []
 
     def write(self, values: dict[str, Any]) -> None:
-        """Add a row, or complete the last one if it starts with the same cell."""
+        """Add a row, or update the last one if its first cell is the same."""
         self.columns.extend(name for name in values if name not in self.columns)
         first = self.columns[0]
         if self.rows and self.rows[-1][first] == values[first]:
@@ -103,12 +105,9 @@ class Table:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-    def _render_cells(self, row: dict[str, Any]) -> str:
-        return "".join(f"<td>{escape(format_cell(row.get(name)))}</td>" for name in self.columns)
-
 
 def format_cell(value: Any) -> str:
-    """A value as text: six digits behind the point, and words for a value that is not there."""
+    """A value as text: a float with six decimals, a missing value as "No log"."""
     if value is None:
         return "No log"
     return f"{value:.6f}" if isinstance(value, float) else str(value)
@@ -127,7 +126,7 @@ def name_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 class NotebookProgressCallback(TrainerCallback):
-    """Shows a bar and a table of losses and metrics that grow while the run lasts."""
+    """Shows a bar and a table of losses and metrics that grow during the run."""
 
     wants_step_data = False
 
@@ -136,13 +135,16 @@ class NotebookProgressCallback(TrainerCallback):
         self._training: Bar | None = None
         self._table: Table | None = None
         self._prediction: Bar | None = None
+        self._last_checkpoint: str | None = None  # that this run has sealed
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Show an empty table and a bar where the run starts."""
+        """Print the facts of the run; show an empty table and the bar."""
+        self._last_checkpoint = None
         if not state.is_world_process_zero:
             return
+        show_start(args, state, kwargs, sys.stdout)  # plain text in the cell
         columns = [_first_column(args), "Training Loss"]
         if args.eval_strategy != IntervalStrategy.NO:
             columns.append("Validation Loss")
@@ -155,7 +157,7 @@ class NotebookProgressCallback(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Move the bar, and draw it if the last drawing is old."""
+        """Move the bar, and draw it if it is time to."""
         if self._training is not None:
             self._training.done = state.global_step
             if self._training.is_due:
@@ -170,7 +172,7 @@ class NotebookProgressCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add a row for a training loss where no evaluation will."""
+        """Add a row for a training loss; with an eval_strategy, evaluations add the rows."""
         if self._table is not None and args.eval_strategy == IntervalStrategy.NO and "loss" in (logs or {}):
             self._table.write({"Step": state.global_step, "Training Loss": (logs or {})["loss"]})
             self._draw()
@@ -200,7 +202,7 @@ class NotebookProgressCallback(TrainerCallback):
         metrics: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add a row with the metrics and the training loss last logged."""
+        """Add a row with the metrics and the last logged training loss."""
         if not state.is_world_process_zero:
             return
         first = _first_column(args)
@@ -213,14 +215,9 @@ class NotebookProgressCallback(TrainerCallback):
         self._draw(table)
 
     def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, Any] | None = None,
-        **kwargs: Any,
+        self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any = None, **kwargs: Any
     ) -> None:
-        """Take the bar of the prediction away."""
+        """Remove the bar of the prediction."""
         if self._prediction is not None:
             self._prediction = None
             self._draw()
@@ -228,22 +225,30 @@ class NotebookProgressCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Draw bar and table a last time and leave them in the notebook."""
+        """Draw bar and table one last time and leave them in the notebook."""
         if self._training is not None:
             self._training.done = state.global_step
             self._training.comment = _describe_epoch(state)
             self._draw()
+            seconds = time.monotonic() - self._training.start_time
+            show_end(args, state, seconds, self._last_checkpoint, sys.stdout)
         self._training = self._table = self._output = None
 
+    def on_seal(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Note the checkpoint, for the end of the run."""
+        self._last_checkpoint = str(kwargs["checkpoint"])
+
     def _draw(self, table: Table | None = None) -> None:
-        """Show what there is: the bar of the run, the table, the bar of the evaluation."""
+        """Show those of these that exist: the bar of the run, the table, the bar of the evaluation."""
         parts = (self._training, table or self._table, self._prediction)
         html = "".join(part.render() for part in parts if part is not None)
         if self._output is None:
             self._output = LiveOutput()
         self._output.show(html)
         if self._training is None and self._prediction is None:
-            self._output = None  # an evaluation by itself is over: the next one gets a place of its own
+            self._output = None  # outside training, each evaluation gets its own output
 
 
 def _first_column(args: TrainingArguments) -> str:

@@ -1,4 +1,4 @@
-"""The adapters of a PEFT model, read from the files that its `save_pretrained` writes."""
+"""Load the adapters of a PEFT model from the files that its `save_pretrained` writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def has_adapters(module: Any) -> bool:
 
 
 def load_adapters(module: Any, folder: Path) -> tuple[list[str], list[str]] | None:
-    """Fill each adapter the folder has a file for; missing and unexpected names, or None without any file."""
+    """Load each adapter that has a file; return missing and unexpected names, None if there is no file."""
     files = _find_adapter_files(module, folder)
     if not files:
         return None
@@ -33,26 +33,23 @@ def _load_adapter(module: Any, adapter: str, path: Path) -> tuple[list[str], lis
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     own = get_peft_model_state_dict(module, adapter_name=adapter, save_embedding_layers=False)
-    # the file names the path through a PeftModel, also where transformers put the adapter in by itself
-    stored = {
-        name if name in own else _without_peft_path(name, own): tensor
-        for name, tensor in load_tensors(path).items()
-    }
+    # names in the file start with the path through a PeftModel, even if transformers added the adapter
+    stored = {_own_name(name, own): tensor for name, tensor in load_tensors(path).items()}
     state = to_names_of(own, stored)
     check_shapes(own, state, path)
     result = set_peft_model_state_dict(module, state, adapter_name=adapter)
-    # PEFT counts prompt embeddings as unexpected and then fills them after all
+    # PEFT reports prompt embeddings as unexpected although it loads them
     surplus = [name for name in result.unexpected_keys if name not in own]
     return [name for name in own if name not in state], surplus
 
 
-def _without_peft_path(name: str, own: dict[str, Any]) -> str:
+def _own_name(name: str, own: dict[str, Any]) -> str:
     shorter = name.removeprefix("base_model.model.")
-    return shorter if shorter in own else name
+    return shorter if name not in own and shorter in own else name
 
 
 def _find_adapter_files(module: Any, folder: Path) -> dict[str, Path]:
-    """The file of each adapter: its own folder, or the top one for the one that is written there."""
+    """The file of each adapter: in its own folder, or in `folder` for the one that is written there."""
     top = _adapter_at_top(module)
     found = {}
     for adapter in module.peft_config:
@@ -67,6 +64,6 @@ def _find_adapter_files(module: Any, folder: Path) -> dict[str, Path]:
 def _adapter_at_top(module: Any) -> str:
     """Which adapter `save_pretrained` writes into the folder itself."""
     active = module.active_adapters
-    if callable(active):  # adapters that transformers put in by itself: the active one, whatever its name
+    if callable(active):  # transformers added the adapters: the active one, whatever its name
         return str(active()[0])
     return "default" if "default" in module.peft_config else str(active[0])

@@ -17,12 +17,12 @@ TRAINING_ARGS_NAME = "training_args.bin"
 
 
 def save_arguments(arguments: Mapping[str, Any], folder: Folder) -> None:
-    """Write the settings; what is no plain value is written as its text."""
+    """Write the settings; a value that is not plain is written as text."""
     save_plain(_plain(arguments), Path(folder, TRAINING_ARGS_NAME))
 
 
 def load_arguments(folder: Folder) -> dict[str, Any]:
-    """The settings that `save_arguments` wrote; raises where the file is missing or holds Python objects."""
+    """The settings that `save_arguments` wrote; raises if the file is missing or holds Python objects."""
     path = Path(folder, TRAINING_ARGS_NAME)
     if not path.is_file():
         raise FileNotFoundError(
@@ -35,7 +35,7 @@ def load_arguments(folder: Folder) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` in None, booleans, numbers, text, lists and dictionaries alone."""
+    """`value` as None, booleans, numbers, text, lists and dictionaries only."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, np.generic):

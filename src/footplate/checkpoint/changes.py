@@ -1,11 +1,11 @@
-"""What becomes of each setting that is changed when a run is resumed: harmless, applied, or refused."""
+"""Whether a setting may change when a run is resumed: harmless, applied from there on, or refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# These decide what is shown, kept, measured or how fast it goes, and not what is learned.
+# These settings do not change what is learned: only what is shown, kept and measured, and the speed.
 HARMLESS = frozenset(
     [
         # where things go and what they are called
@@ -16,7 +16,7 @@ HARMLESS = frozenset(
         # logging
         *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node"),
         *("logging_nan_inf_filter", "log_level", "log_level_replica", "disable_tqdm", "debug"),
-        *("skip_memory_metrics", "train_metrics", "show_samples", "report"),
+        *("skip_memory_metrics", "train_metrics_batches", "show_samples", "report"),
         # evaluation
         *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"),
         *("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
@@ -26,43 +26,42 @@ HARMLESS = frozenset(
         *("predict_with_generate", "generation_max_length", "generation_num_beams", "generation_config"),
         # saving
         *("save_strategy", "save_steps", "save_every", "save_only_model", "save_on_each_node"),
-        *("save_total_limit", "save_in_background", "enable_jit_checkpoint", "max_time"),
+        *("save_total_limit", "save_in_background", "save_on_error", "max_time"),
+        "enable_jit_checkpoint",
         # speed and memory
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
         *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
-        *("gradient_checkpointing", "use_cache"),
-        *(
-            "ddp_find_unused_parameters",
-            "ddp_bucket_cap_mb",
-            "ddp_static_graph",
-            "ddp_backend",
-            "ddp_timeout",
-        ),
+        *("activation_checkpointing", "gradient_checkpointing", "use_cache"),
+        *("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_static_graph"),
+        *("ddp_backend", "ddp_timeout"),
         # for scripts
         *("do_train", "do_eval", "do_predict", "resume_from_checkpoint", "local_rank"),
-        # only read where samples are grouped by length
+        "restore_callback_states_from_checkpoint",
+        # used only if samples are grouped by length
         "length_column_name",
     ]
 )
 
-_ROUNDING = "from here on; results may differ in the last bits"
-_NEW_END = "the run ends there, and the rest of the curve runs to that end"
-_NEW_COUNT = "goes on at the same sample; the updates left, and the end of the curve, are counted anew"
+_ROUNDING = "from the next update on; results may differ in the last bits"
+_NEW_END = "the run ends there, and so does the learning-rate curve"
+_NEW_COUNT = "continues at the same sample; the remaining updates and the end of the curve are computed again"
 _FROM_HERE = "from the next update on"
+_NEW_CURVE = "from the next update on, the rate that this curve has there"
+_NEW_COLUMNS = "batches hold these columns from the next update on"
 _OTHER_LOSS = "from the next update on; losses before and after cannot be compared"
-_NEW_BEST = "the best so far is forgotten, for it was measured otherwise"
+_NEW_BEST = "the best result so far is forgotten: it was measured in another way"
 
-# What happens to the rest of the run.
+# How the setting is applied to the rest of the run.
 APPLIED: dict[str, str] = {
     "num_train_epochs": _NEW_END,
     "max_steps": _NEW_END,
     "per_device_train_batch_size": _NEW_COUNT,
     "gradient_accumulation_steps": _NEW_COUNT,
     "dataloader_drop_last": _NEW_COUNT,
-    "learning_rate": "the curve goes on from here with this as its highest rate",
-    "lr_scheduler_type": "from the next update on, the rate that this curve has there",
-    "lr_scheduler_kwargs": "from the next update on, the rate that this curve has there",
-    "warmup_steps": "the curve is that of this warm-up, from the next update on",
+    "learning_rate": "the curve continues with this as its highest rate",
+    "lr_scheduler_type": _NEW_CURVE,
+    "lr_scheduler_kwargs": _NEW_CURVE,
+    "warmup_steps": "from the next update on, the curve with this warm-up",
     "weight_decay": _FROM_HERE,
     "adam_beta1": _FROM_HERE,
     "adam_beta2": _FROM_HERE,
@@ -75,6 +74,7 @@ APPLIED: dict[str, str] = {
     "on_nonfinite": _FROM_HERE,
     "bf16": _ROUNDING,
     "tf32": _ROUNDING,
+    "activation_checkpointing_kwargs": _ROUNDING,
     "gradient_checkpointing_kwargs": _ROUNDING,
     "torch_compile": _ROUNDING,
     "torch_compile_backend": _ROUNDING,
@@ -83,26 +83,25 @@ APPLIED: dict[str, str] = {
     "liger_kernel_config": _ROUNDING,
     "auto_find_batch_size": _ROUNDING,
     "full_determinism": _ROUNDING,
-    "use_cpu": "goes on on the other device; " + _ROUNDING,
+    "use_cpu": "continues on the other device " + _ROUNDING,
     "accelerator_config": _ROUNDING,
     "ddp_broadcast_buffers": _ROUNDING,
     "fsdp_config": _ROUNDING,
-    "include_num_input_tokens_seen": "counted so from here on; the count so far stays",
+    "include_num_input_tokens_seen": "counted this way from the next update on; the count so far stays",
     "metric_for_best_model": _NEW_BEST,
     "greater_is_better": _NEW_BEST,
-    "ignore_data_skip": "decides whether this resume goes on at the same sample or starts the epoch anew",
-    "restore_callback_states_from_checkpoint": "decides whether this resume replaces callbacks",
-    "dataloader_in_order": "batches come in this manner from here on",
-    "remove_unused_columns": "batches hold these columns from here on",
-    "keep_columns": "batches hold these columns from here on",
+    "ignore_data_skip": "decides whether this resume continues at the same sample or starts the epoch again",
+    "dataloader_in_order": "batches come in this order from the next update on",
+    "remove_unused_columns": _NEW_COLUMNS,
+    "keep_columns": _NEW_COLUMNS,
 }
 
-_ORDER = "it decides which sample comes when: in this epoch some would come twice and others never"
+_ORDER = "it decides the order of samples: in this epoch some would come twice and others never"
 _STATE = "the saved state of the optimizer does not fit"
-_LAYOUT = "the saved state is laid out for another way of sharing the work"
-_SCALE = "it changes the scale of loss and gradients, and the running sums would mix both"
+_LAYOUT = "the saved state was written for another division of the work"
+_SCALE = "it changes the scale of loss and gradients, and the running sums would mix both scales"
 
-# Why the run cannot go on so.
+# Why the run cannot continue with the new value.
 REFUSED: dict[str, str] = {
     "seed": _ORDER,
     "data_seed": _ORDER,
@@ -112,7 +111,7 @@ REFUSED: dict[str, str] = {
     "optim": _STATE,
     "optim_args": _STATE,
     "optim_target_modules": _STATE,
-    "fp16": "loss scaling has a state of its own, which the checkpoint has only if it ran in fp16",
+    "fp16": "loss scaling has a state, which the checkpoint holds only if it was written in fp16",
     "loss_weighting": _SCALE,
     "average_tokens_across_devices": _SCALE,
     "fsdp": _LAYOUT,
@@ -123,21 +122,23 @@ REFUSED: dict[str, str] = {
 Outcome = tuple[str, str]  # "harmless", "applied" or "refused", and how or why
 Settings = Mapping[str, Any]
 
+_NO_EFFECT: Outcome = ("harmless", "")
+
 GROUPED = ("group_by_length", "batch_rebalance")
 FOLLOWS_METRIC = ("reduce_lr_on_plateau", "greedy")
 SAME_STATE = ("adamw_torch", "adamw_torch_fused")
 
 
 def judge(name: str, saved: Settings, current: Settings) -> Outcome:
-    """What becomes of one changed setting, given all the others."""
+    """What happens to one changed setting, given all others."""
     special = SPECIAL[name](saved, current) if name in SPECIAL else None
     if special is not None:
         return special
     if name in REFUSED:
         return "refused", REFUSED[name]
     if name in HARMLESS:
-        return "harmless", ""
-    return "applied", APPLIED.get(name, "a setting of your own: whatever reads it")
+        return _NO_EFFECT
+    return "applied", APPLIED.get(name, "a setting of your own: your code decides what it changes")
 
 
 def _uses(settings: Settings, name: str, values: tuple[str, ...]) -> bool:
@@ -150,14 +151,13 @@ def _either_uses(saved: Settings, current: Settings, name: str, values: tuple[st
 
 def _judge_grouping(saved: Settings, current: Settings) -> Outcome | None:
     if _either_uses(saved, current, "train_sampling_strategy", GROUPED):
-        return "refused", f"samples are grouped by length, and so {_ORDER}"
+        return "refused", f"samples are grouped by length, so {_ORDER}"
     return None
 
 
 def _judge_sample_weights(saved: Settings, current: Settings) -> Outcome | None:
-    return (
-        None if _either_uses(saved, current, "train_sampling_strategy", ("weighted",)) else ("harmless", "")
-    )
+    is_weighted = _either_uses(saved, current, "train_sampling_strategy", ("weighted",))
+    return None if is_weighted else _NO_EFFECT
 
 
 def _judge_data_seed(saved: Settings, current: Settings) -> Outcome | None:
@@ -165,11 +165,11 @@ def _judge_data_seed(saved: Settings, current: Settings) -> Outcome | None:
         settings.get("data_seed") if settings.get("data_seed") is not None else settings.get("seed")
         for settings in (saved, current)
     ]
-    return ("harmless", "") if seeds[0] == seeds[1] else None
+    return _NO_EFFECT if seeds[0] == seeds[1] else None
 
 
 def _judge_epochs(saved: Settings, current: Settings) -> Outcome | None:
-    return ("harmless", "") if (current.get("max_steps") or 0) > 0 else None
+    return _NO_EFFECT if (current.get("max_steps") or 0) > 0 else None
 
 
 def _judge_rate(saved: Settings, current: Settings) -> Outcome | None:
@@ -180,7 +180,7 @@ def _judge_rate(saved: Settings, current: Settings) -> Outcome | None:
 
 def _judge_schedule(saved: Settings, current: Settings) -> Outcome | None:
     if _either_uses(saved, current, "lr_scheduler_type", FOLLOWS_METRIC):
-        return "refused", "a schedule that follows a metric has another state than a curve"
+        return "refused", "the state of a schedule that follows a metric does not fit a curve"
     return None
 
 
@@ -195,7 +195,7 @@ def _judge_groups(saved: Settings, current: Settings) -> Outcome | None:
         [(group.get("match"), "layer_decay" in group) for group in settings.get("param_groups") or ()]
         for settings in (saved, current)
     ]
-    return None if shapes[0] == shapes[1] else ("refused", f"parameters change their group: {_STATE}")
+    return None if shapes[0] == shapes[1] else ("refused", f"parameters move to another group: {_STATE}")
 
 
 def _judge_evaluations(saved: Settings, current: Settings) -> Outcome | None:
@@ -204,7 +204,13 @@ def _judge_evaluations(saved: Settings, current: Settings) -> Outcome | None:
     return None
 
 
-# Where it depends on other settings; None leaves it to the tables.
+def _judge_weighting(saved: Settings, current: Settings) -> Outcome | None:
+    # checkpoints of earlier versions hold the former name of "batches"
+    was_default = _uses(saved, "loss_weighting", ("default",))
+    return _NO_EFFECT if was_default and _uses(current, "loss_weighting", ("batches",)) else None
+
+
+# Settings whose outcome depends on others; a function that returns None leaves it to the tables above.
 SPECIAL: dict[str, Callable[[Settings, Settings], Outcome | None]] = {
     "per_device_train_batch_size": _judge_grouping,
     "length_column_name": _judge_grouping,
@@ -215,8 +221,66 @@ SPECIAL: dict[str, Callable[[Settings, Settings], Outcome | None]] = {
     "lr_scheduler_type": _judge_schedule,
     "lr_scheduler_kwargs": _judge_schedule,
     "optim": _judge_optimizer,
+    "loss_weighting": _judge_weighting,
     "param_groups": _judge_groups,
     "eval_strategy": _judge_evaluations,
     "eval_steps": _judge_evaluations,
     "eval_delay": _judge_evaluations,
 }
+
+
+FactChange = tuple[str, Any, Any, str, str]  # name, was, is, outcome, text
+NOTICED = "noticed"  # of what no setting says: nothing is applied and nothing refused
+
+_OTHER_LENGTH = "the order of samples is another one: in this epoch some may come twice and others never"
+_OTHER_ROWS = "other data: the run continues at the same position in it"
+_PREPARED_ANEW = "same size and first row: other rows further on, or the same data prepared anew"
+_OTHER_CLASS = "the weights of the checkpoint are loaded into this model"
+_OTHER_WEIGHTS = "names or shapes of parameters differ: weights that do not fit are refused"
+_OTHER_VERSION = "results may differ in the last bits"
+
+
+def compare_facts(saved: Any, current: Mapping[str, Any]) -> list[FactChange]:
+    """What changed besides settings: data, model, versions; what only one side knows is left out.
+
+    Args:
+        saved: The facts in a checkpoint, whatever a file of that name holds.
+        current: Those of the run that resumes it.
+    """
+    changes: list[FactChange] = []
+    for name, compare in (
+        ("data", _compare_data),
+        ("model", _compare_model),
+        ("versions", _compare_versions),
+    ):
+        was, now = saved.get(name) if isinstance(saved, Mapping) else None, current.get(name)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            known = {key for key in now if was.get(key) is not None and now[key] is not None}
+            changed = [key for key in now if key in known and was[key] != now[key]]
+            changes += compare(was, now, changed)
+    return changes
+
+
+def _compare_data(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
+    name = "train_dataset"
+    if "rows" in changed:
+        return [(f"len({name})", was["rows"], now["rows"], NOTICED, _OTHER_LENGTH)]
+    for key, label in (("columns", f"columns of {name}"), ("first_row", f"first row of {name}")):
+        if key in changed:
+            return [(label, was[key], now[key], NOTICED, _OTHER_ROWS)]
+    if "fingerprint" in changed:
+        return [(name, was["fingerprint"], now["fingerprint"], NOTICED, _PREPARED_ANEW)]
+    return [(name, was[key], now[key], NOTICED, _OTHER_ROWS) for key in changed if key == "type"]
+
+
+def _compare_model(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
+    if "class" in changed:
+        return [("model", was["class"], now["class"], NOTICED, _OTHER_CLASS)]
+    if "shapes" in changed:
+        counts = (f"{was.get('parameters')} parameters", f"{now.get('parameters')} parameters")
+        return [("model", *counts, NOTICED, _OTHER_WEIGHTS)]
+    return []
+
+
+def _compare_versions(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
+    return [(f"version of {key}", was[key], now[key], NOTICED, _OTHER_VERSION) for key in changed]

@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 class Stateful(Protocol):
-    """Anything that gives its state as a dictionary and takes it back."""
+    """Anything that can return its state as a dictionary and load it again."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state."""
 
     def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Take the state back."""
+        """Load the state."""
 
 
 def save_optimizer(optimizer: Stateful, folder: Folder) -> None:
@@ -31,7 +31,7 @@ def save_optimizer(optimizer: Stateful, folder: Folder) -> None:
 
 
 def load_optimizer(optimizer: Stateful, folder: Folder) -> bool:
-    """Restore the optimizer; False, and a warning, when the folder has no state for it."""
+    """Restore the optimizer; False, with a warning, if the folder has no state for it."""
     return _load_state(optimizer, Path(folder, OPTIMIZER_NAME), "optimizer")
 
 
@@ -41,24 +41,19 @@ def save_schedule(schedule: Stateful, folder: Folder) -> None:
 
 
 def load_schedule(schedule: Stateful, folder: Folder) -> bool:
-    """Restore the schedule; False, and a warning, when the folder has no state for it."""
+    """Restore the schedule; False, with a warning, if the folder has no state for it."""
     return _load_state(schedule, Path(folder, SCHEDULER_NAME), "learning-rate schedule")
 
 
-def save_scaler(scaler: Stateful, folder: Folder) -> None:
-    """Write the gradient scaler's state."""
-    save_plain(scaler.state_dict(), Path(folder, SCALER_NAME))
-
-
 def load_scaler(scaler: Stateful, folder: Folder) -> bool:
-    """Restore the gradient scaler; False, and a warning, when the folder has no state for it."""
+    """Restore the gradient scaler; False, with a warning, if the folder has no state for it."""
     return _load_state(scaler, Path(folder, SCALER_NAME), "gradient scaler")
 
 
 def _load_state(target: Stateful, path: Path, what: str) -> bool:
     if not path.is_file():
         logger.warning(
-            "%s has no %s, so the %s starts afresh (save_only_model=True leaves it out of a checkpoint).",
+            "%s has no %s, so the %s starts from the beginning (save_only_model=True does not save it).",
             path.parent,
             path.name,
             what,
@@ -70,6 +65,6 @@ def _load_state(target: Stateful, path: Path, what: str) -> bool:
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"{path} does not fit this {what} ({type(target).__name__}): {error}. Resume with the model "
-            f"and settings that wrote it, or remove the file to let the {what} start afresh."
+            f"and settings that wrote it, or remove the file to start the {what} from the beginning."
         ) from error
     return True

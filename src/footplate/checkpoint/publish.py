@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,7 @@ LOADER_NAME = "loader.pt"
 
 @dataclass
 class Contents:
-    """What a checkpoint holds besides the model, taken at one moment of the run."""
+    """What a checkpoint holds besides the model, all captured at the same moment of the run."""
 
     trainer_state: str
     optimizer: Mapping[str, Any] | None = None
@@ -26,10 +28,15 @@ class Contents:
     scaler: Mapping[str, Any] | None = None
     rng: dict[str, Any] | None = None
     loader: Mapping[str, Any] | None = None
-    num_bytes: int = field(default=0, repr=False)  # of the tensors in it and of the model
+    num_bytes: int = field(default=0, repr=False)  # of all tensors, those of the model included
+
+    def copy_small(self) -> None:
+        """Copy the schedule and the scaler: a schedule may change lists, deques and arrays in place."""
+        with contextlib.suppress(Exception):  # what cannot be copied cannot be written, and that says why
+            self.schedule, self.scaler = copy.deepcopy((self.schedule, self.scaler))
 
     def save(self, folder: Path) -> None:
-        """Write all of it."""
+        """Write all files."""
         named = {OPTIMIZER_NAME: self.optimizer, SCHEDULER_NAME: self.schedule, SCALER_NAME: self.scaler}
         for name, values in {**named, LOADER_NAME: self.loader}.items():
             if values is not None:
@@ -40,12 +47,12 @@ class Contents:
 
 
 def publish_checkpoint(final: Folder, save_model: Callable[[str], None], contents: Contents) -> None:
-    """Write a checkpoint beside its place and seal it; on any error nothing of it remains.
+    """Write a checkpoint into a hidden folder and seal it; on any error, delete the hidden folder.
 
     Args:
         final: The folder to publish.
-        save_model: Writes the model and what belongs to it into the folder it is given.
-        contents: The rest.
+        save_model: Writes the model and its files into the folder it is given.
+        contents: Everything else.
     """
     check_free_space(Path(final).parent, contents.num_bytes)
     staging = staging_folder(final)
@@ -59,7 +66,7 @@ def publish_checkpoint(final: Folder, save_model: Callable[[str], None], content
 
 
 def check_intact(folder: Folder) -> None:
-    """Refuse to load from a folder that is not a whole checkpoint."""
+    """Raise unless the folder is an intact checkpoint."""
     verdict = verify_checkpoint(folder)
     if not verdict.is_intact:
         raise ValueError(
@@ -68,17 +75,8 @@ def check_intact(folder: Folder) -> None:
         )
 
 
-def find_state(loader: Any) -> dict[str, Any] | None:
-    """Where a loader is, if it can say."""
-    try:
-        state: dict[str, Any] = loader.state_dict()
-    except AttributeError:  # none, or one that accelerate offers for a loader that has none
-        return None
-    return state
-
-
 def load_loader_state(folder: Folder) -> dict[str, Any] | None:
-    """Where the loader of a checkpoint was; None where that was not kept."""
+    """The state of the loader in a checkpoint; None if it was not saved."""
     path = Path(folder, LOADER_NAME)
     state: dict[str, Any] | None = load_plain(path) if path.is_file() else None
     return state

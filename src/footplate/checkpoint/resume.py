@@ -1,30 +1,35 @@
-"""Resuming a run: what has changed since, and where in the data it goes on."""
+"""Resume a run: find its checkpoint and compare its settings with the current ones."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from footplate.checkpoint.arguments import TRAINING_ARGS_NAME, load_arguments
-from footplate.checkpoint.changes import judge
+from footplate.checkpoint.changes import compare_facts, judge
 from footplate.checkpoint.files import Folder
-from footplate.state import TrainerState
+from footplate.checkpoint.publish import check_intact
+from footplate.checkpoint.rotation import find_checkpoint_folders, find_last_checkpoint
+from footplate.checkpoint.runs import MAX_STATE_BYTES, belongs_to, find_origin
+from footplate.disk import read_json
+from footplate.state import TRAINER_STATE_NAME, TrainerState
 
 logger = logging.getLogger(__name__)
 
-LONGEST = 32  # characters of a value in the table
+MAX_VALUE_LENGTH = 32  # characters of a value in the table
 
 
 class Difference(NamedTuple):
-    """One setting that has changed, and what becomes of it."""
+    """One setting that has changed, and what happens to it."""
 
     name: str
     was: Any
     now: Any
-    outcome: str  # "harmless", "applied" or "refused"
+    outcome: str  # "harmless", "applied", "refused", or "noticed" of what is not a setting
     text: str  # how it is applied, or why it is refused
 
 
@@ -44,30 +49,64 @@ class Differences:
         return any(difference.name == name for difference in self.found)
 
     @property
-    def harmless(self) -> list[Difference]:
-        """Those that do not touch what is learned."""
-        return [difference for difference in self.found if difference.outcome == "harmless"]
-
-    @property
     def applied(self) -> list[Difference]:
-        """Those that hold for the rest of the run."""
+        """Those that change the rest of the run."""
         return [difference for difference in self.found if difference.outcome == "applied"]
 
     @property
     def refused(self) -> list[Difference]:
-        """Those with which this would not be the same run."""
+        """Those that the run cannot be resumed with."""
         return [difference for difference in self.found if difference.outcome == "refused"]
 
 
-def review_resume(folder: Folder, current: Mapping[str, Any]) -> Differences:
-    """Compare the settings of a checkpoint with the current ones, print the difference, refuse what must be.
+def find_checkpoint(
+    wanted: str | bool | None, output_dir: str, overwrite_output_dir: bool = False
+) -> str | None:
+    """The folder to resume from, None to start a new run; raises if the folder is not intact.
+
+    Args:
+        wanted: A folder; True for the newest intact one of the run that saved last; "auto" for the same, or
+            a new run if there is none; None for a new run.
+        output_dir: Where to search.
+        overwrite_output_dir: Start a new run for "auto".
+    """
+    if not wanted:
+        return None
+    if wanted not in (True, "auto"):
+        check_intact(str(wanted))
+        return os.path.abspath(str(wanted))
+    if wanted == "auto" and overwrite_output_dir:
+        if find_checkpoint_folders(output_dir):
+            logger.warning(
+                "A new run begins although %s has checkpoints, since overwrite_output_dir=True. To resume "
+                "from them, leave it out, or use resume_from_checkpoint=True.",
+                output_dir,
+            )
+        return None
+    found = find_last_checkpoint(output_dir)
+    if found is None and wanted is True:
+        raise ValueError(
+            "resume_from_checkpoint=True, but there is no checkpoint in "
+            f"{output_dir!r}, or none of the last run there is intact. Check output_dir, "
+            "or use resume_from_checkpoint='auto' to start a new run if there is none."
+        )
+    return found
+
+
+def review_resume(
+    folder: Folder, current: Mapping[str, Any], facts: Mapping[str, Any] | None = None
+) -> Differences:
+    """Compare the settings of a checkpoint with the current ones, log what differs, and raise if refused.
 
     Args:
         folder: The checkpoint to resume from.
         current: `args.to_dict()` of the run that resumes it.
+        facts: What else is known of that run: its data, model and versions.
     """
     saved = find_saved_arguments(folder)
     differences = Differences() if saved is None else compare_arguments(saved, current)
+    noticed = compare_facts(find_saved_facts(folder), facts) if facts else []
+    differences = Differences((*differences, *(Difference(*change) for change in noticed)))
     if differences:
         logger.warning("%s", describe(differences))
     check_differences(differences)
@@ -75,7 +114,7 @@ def review_resume(folder: Folder, current: Mapping[str, Any]) -> Differences:
 
 
 def find_saved_arguments(folder: Folder) -> dict[str, Any] | None:
-    """The settings in a checkpoint; None, and one line, where there are none that can be read safely."""
+    """The settings in a checkpoint; None, with a message, if none can be read safely."""
     path = Path(folder, TRAINING_ARGS_NAME)
     if not path.is_file():
         logger.info("%s has no %s: the settings are not compared.", folder, TRAINING_ARGS_NAME)
@@ -91,8 +130,17 @@ def find_saved_arguments(folder: Folder) -> dict[str, Any] | None:
         return None
 
 
+def find_saved_facts(folder: Folder) -> Any:
+    """The facts of the run that wrote a checkpoint; None where there are none."""
+    try:
+        state = read_json(Path(folder, TRAINER_STATE_NAME), MAX_STATE_BYTES)
+        return state["stateful_callbacks"]["RunFacts"]["attributes"]["saved"]
+    except (OSError, ValueError, KeyError, TypeError):  # from transformers, an earlier version, or damaged
+        return None
+
+
 def compare_arguments(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Differences:
-    """What differs, in the order of `current`; a setting that one side does not know is left out."""
+    """What differs, in the order of `current`; a setting that only one side has is left out."""
     changed = [name for name in current if name in saved and not _is_same(saved[name], current[name])]
     return Differences(
         tuple(Difference(name, saved[name], current[name], *judge(name, saved, current)) for name in changed)
@@ -100,7 +148,7 @@ def compare_arguments(saved: Mapping[str, Any], current: Mapping[str, Any]) -> D
 
 
 def check_differences(differences: Differences) -> None:
-    """Raise if a setting was changed with which this would not be the same run."""
+    """Raise if a setting changed that must stay the same."""
     refused = differences.refused
     if not refused:
         return
@@ -114,10 +162,10 @@ def check_differences(differences: Differences) -> None:
 
 
 def describe(differences: Differences) -> str:
-    """The differences as a table: setting, was, is, what happens; empty where there are none."""
+    """The differences as a table: setting, was, is, what happens; empty without differences."""
     if not differences:
         return ""
-    ranks = ("refused", "applied", "harmless")
+    ranks = ("refused", "noticed", "applied", "harmless")
     rows = [("setting", "was", "is", "what happens")]
     for difference in sorted(differences, key=lambda difference: ranks.index(difference.outcome)):
         happens = f"{difference.outcome}: {difference.text}" if difference.text else difference.outcome
@@ -127,17 +175,31 @@ def describe(differences: Differences) -> str:
         "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
         for row in rows
     ]
-    return "\n".join(["Resuming with other settings than the checkpoint has:", *lines])
+    is_setting = all(difference.outcome != "noticed" for difference in differences)
+    title = "Resuming with other settings than the checkpoint has:"
+    return "\n".join([title if is_setting else "What has changed since the checkpoint:", *lines])
+
+
+def relocate_best(state: TrainerState, checkpoint: Folder, output_dir: Folder) -> None:
+    """Find the best checkpoint of a run that was moved or copied: the state holds its path from before."""
+    origin = find_origin(Path(checkpoint))
+    if state.best_model_checkpoint is None or origin is None:
+        return
+    name = Path(state.best_model_checkpoint).name
+    for folder in (output_dir, Path(checkpoint).parent):
+        if belongs_to(Path(folder, name), origin.run_id):
+            state.best_model_checkpoint = os.path.join(folder, name)
+            return
 
 
 def apply_to_state(differences: Differences, state: TrainerState) -> None:
-    """Bring a loaded state in line with the current settings: a best by another metric is none."""
+    """Forget the best result of a loaded state if the metric that decides on it has changed."""
     if "metric_for_best_model" in differences or "greater_is_better" in differences:
         state.best_metric = state.best_global_step = state.best_model_checkpoint = None
 
 
 def _is_same(was: Any, now: Any) -> bool:
-    """Whether two values say the same, one of them having gone through a file of plain values."""
+    """Whether two values mean the same; the saved one was converted to plain values."""
     if str(was) == str(now):
         return True
     values = [value.tolist() if hasattr(value, "tolist") else value for value in (was, now)]
@@ -147,4 +209,4 @@ def _is_same(was: Any, now: Any) -> bool:
 
 def _shorten(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 3] + "..."

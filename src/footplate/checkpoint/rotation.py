@@ -1,4 +1,4 @@
-"""Which checkpoints a folder has, which of them can be trusted, and which go."""
+"""Which checkpoints a folder has, which of them are intact, and which are removed."""
 
 from __future__ import annotations
 
@@ -6,105 +6,174 @@ import logging
 import os
 import re
 from collections.abc import Collection
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
-from footplate.checkpoint.files import Folder
+from footplate.checkpoint.process import find_tagged, this_process
+from footplate.checkpoint.runs import RunInFolder, belongs_to, group_by_run, is_written_by_a_run
 from footplate.checkpoint.seal import (
     REMOVING,
     REPLACED,
     WRITING,
     discard,
     hidden_sibling,
+    in_progress,
     is_whole,
     restore_replaced,
     verify_checkpoint,
 )
+from footplate.disk import StrPath as Folder
 
 PREFIX_CHECKPOINT_DIR = "checkpoint"
 
 logger = logging.getLogger(__name__)
-_named: set[tuple[Path, str]] = set()  # what was passed over is named once
+_warned: set[tuple[Path, str]] = set()  # folders that were skipped and why: one warning for each
 
 
 def find_checkpoint_folders(folder: Folder) -> list[Path]:
-    """Every folder named as a checkpoint, whole or not, oldest first by its step."""
+    """Every folder named as a checkpoint, complete or not, lowest step first."""
     if not Path(folder).is_dir():
         return []
     for hidden in _find_hidden(Path(folder), REPLACED):
-        restore_replaced(_visible(hidden, REPLACED))
+        restore_replaced(hidden.visible)
     steps = {path: _find_step(path) for path in Path(folder).iterdir()}
     found = [(step, path) for path, step in steps.items() if step is not None and path.is_dir()]
     return [path for _, path in sorted(found)]
 
 
 def find_checkpoints(folder: Folder) -> list[Path]:
-    """The checkpoints in `folder` that have all their files, oldest first by their step."""
+    """The checkpoints in `folder` that have all their files, lowest step first."""
     return [path for path in find_checkpoint_folders(folder) if is_whole(path)]
 
 
 def find_last_checkpoint(folder: Folder) -> str | None:
-    """The intact checkpoint with the highest step, as a path; None where there is none.
+    """The intact checkpoint with the highest step of the run that saved last; None if it has none.
 
-    Newer ones that are damaged are passed over, and a warning names them with the reason.
+    Newer ones that are damaged are skipped, and a warning names them with the reason. Those of earlier runs
+    in the same folder are never taken, whatever their step.
 
     Args:
         folder: The `output_dir` of a run.
     """
-    passed_over: dict[Path, str] = {}
+    folders = find_checkpoint_folders(folder)
+    runs = group_by_run(folders)
+    of_others = {path for run in runs[1:] for path in run.checkpoints}
+    skipped: dict[Path, str] = {}
     found = None
-    for path in reversed(find_checkpoint_folders(folder)):
+    for path in reversed(folders):
+        if path in of_others:
+            continue
         verdict = verify_checkpoint(path)
         if verdict.is_intact:
             found = os.path.join(os.fspath(folder), path.name)
             break
-        passed_over[path] = verdict.reason
-    _warn_once(passed_over, found)
+        skipped[path] = verdict.reason
+    _warn_once(skipped, found)
+    _say_which_run(runs)
     return found
 
 
 get_last_checkpoint = find_last_checkpoint
 
 
-def rotate_checkpoints(folder: Folder, limit: int | None, keep: Collection[str] = ()) -> list[Path]:
-    """Remove and return the oldest checkpoints beyond `limit`; the newest intact one and any in `keep` stay.
+def rotate_checkpoints(
+    folder: Folder, limit: int | None, keep: Collection[str] = (), run_id: str | None = None
+) -> list[Path]:
+    """Remove and return the oldest checkpoints beyond `limit`, never the newest intact one or any in `keep`.
 
-    Hidden folders that a dead run left behind go too, so nothing may be in the middle of writing. What is in
-    `keep` is taken to be intact: naming the checkpoint just sealed spares reading it again.
+    Hidden folders that a killed run left are removed too, so call this only while nothing is being written.
+    Checkpoints in `keep` count as intact: if the one just sealed is among them, it is not read again.
+
+    Args:
+        folder: The `output_dir` of a run.
+        limit: How many may stay; None for all.
+        keep: Checkpoints that stay, by name.
+        run_id: Count and remove only those of this run; None for all that runs wrote.
     """
-    checkpoints = find_checkpoints(folder)
-    _remove_leftovers(Path(folder))
+    checkpoints = [path for path in find_checkpoints(folder) if run_id is None or belongs_to(path, run_id)]
+    remove_leftovers(folder)
     if limit is None or limit <= 0 or len(checkpoints) <= limit:
         return []
-    # by name, not by path: after a folder has moved, the best one is still the best one
+    # by name, not by path: the best checkpoint stays the best one after its folder was moved
     protected = {Path(path).name for path in keep}
     while not (checkpoints[-1].name in protected or verify_checkpoint(checkpoints[-1]).is_intact):
-        checkpoints.pop()  # the files are not what was written: it does not count, and is left alone
+        checkpoints.pop()  # damaged: it does not count towards the limit, and is not removed
         if not checkpoints:
             return []
-    protected |= {path.name for path in checkpoints[-1:]}
+    protected.add(checkpoints[-1].name)
     removable = [path for path in checkpoints if path.name not in protected]
     num_surplus = max(0, len(checkpoints) - limit)
     return [path for path in removable[:num_surplus] if _remove(path)]
 
 
+def remove_other_runs(folder: Folder, limit: int | None, run_id: str) -> list[Path]:
+    """Remove and return checkpoints of other runs until at most `limit` stay, those of this run included."""
+    written = [path for path in find_checkpoint_folders(folder) if is_written_by_a_run(path)]
+    others = [path for path in written if not belongs_to(path, run_id)]
+    num_surplus = max(0, len(written) - limit) if limit is not None and limit > 0 else 0
+    return [path for path in others[:num_surplus] if _remove(path)]
+
+
+def make_way(checkpoint: Folder, run_id: str) -> None:
+    """Before a run writes a checkpoint: say if one of another run is replaced, and keep what no run wrote."""
+    path = Path(checkpoint)
+    if not os.path.lexists(path) or _is_empty(path) or belongs_to(path, run_id):
+        return
+    if is_written_by_a_run(path):
+        if (path.parent.absolute(), run_id) not in _warned:
+            _warned.add((path.parent.absolute(), run_id))
+            logger.warning(
+                "%s is of an earlier run in this folder and is replaced; so are others of a step that this "
+                "run comes to. Those of other steps stay. To keep all of them, use another output_dir.",
+                path,
+            )
+        return
+    aside = next(
+        name
+        for number in count(1)
+        if not os.path.lexists(name := path.with_name(f"{path.name}.kept-{number}"))
+    )
+    os.rename(path, aside)
+    logger.warning("%s is not a checkpoint of a run. It is renamed to %s to make way.", path, aside.name)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+
+
 def _find_step(path: Path) -> int | None:
-    match = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name)
+    match = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-([0-9]+)", path.name)
     return int(match[1]) if match else None
 
 
-def _find_hidden(folder: Path, purpose: str) -> list[Path]:
-    """The hidden siblings of checkpoints that serve one purpose."""
-    hidden = folder.glob(f".{PREFIX_CHECKPOINT_DIR}-*.{purpose}")
-    return [path for path in hidden if _find_step(_visible(path, purpose)) is not None]
+class _Hidden(NamedTuple):
+    """A hidden folder beside checkpoints."""
+
+    path: Path
+    visible: Path  # the checkpoint that it belongs to
+    tag: str | None  # of the process that made it
+
+    def is_abandoned(self, is_sole: bool) -> bool:
+        """Whether nobody is writing it; `is_sole`: no other run can be writing into this folder."""
+        if self.tag is None:
+            return True  # made by the run that has this folder, and by one call
+        process = find_tagged(self.tag)
+        if process == this_process():
+            return self.path not in in_progress
+        is_alive = process.is_alive() if process is not None else None
+        return is_sole if is_alive is None else not is_alive
 
 
-def _visible(hidden: Path, purpose: str) -> Path:
-    """The checkpoint that a hidden sibling belongs to."""
-    return hidden.with_name(hidden.name.removeprefix(".").removesuffix(f".{purpose}"))
+def _find_hidden(folder: Path, purpose: str) -> list[_Hidden]:
+    """The hidden folders beside checkpoints that serve one purpose."""
+    name = rf"\.({PREFIX_CHECKPOINT_DIR}-[0-9]+)(?:\.([0-9a-f]+-[0-9]+-[0-9]+)-[0-9]+)?\.{purpose}"
+    matches = [(path, re.fullmatch(name, path.name)) for path in folder.glob(f".*.{purpose}")]
+    return [_Hidden(path, path.with_name(match[1]), match[2]) for path, match in matches if match]
 
 
 def _remove(checkpoint: Path) -> bool:
-    """Hide the folder under another name, then delete it: half a checkpoint is never seen as one."""
+    """Rename the folder to a hidden name, then delete it: a half-deleted checkpoint is never found."""
     hidden = hidden_sibling(checkpoint, REMOVING)
     try:
         os.rename(checkpoint, hidden)
@@ -115,20 +184,49 @@ def _remove(checkpoint: Path) -> bool:
     return True
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what interrupted writes, replacements and removals left behind."""
+def remove_leftovers(folder: Folder, is_sole: bool = False) -> None:
+    """Delete the hidden folders that interrupted writes, replacements and removals left.
+
+    Args:
+        folder: The `output_dir` of a run.
+        is_sole: No other run can be writing into it, not even from another machine.
+    """
     for purpose in (WRITING, REPLACED, REMOVING):
-        for hidden in _find_hidden(folder, purpose):
-            if purpose != REPLACED or _visible(hidden, purpose).is_dir():
-                discard(hidden)
+        for hidden in _find_hidden(Path(folder), purpose):
+            # a replaced folder without its successor is the only copy of that checkpoint
+            if purpose == REPLACED and not hidden.visible.is_dir():
+                continue
+            if hidden.is_abandoned(is_sole):
+                discard(hidden.path)
 
 
-def _warn_once(passed_over: dict[Path, str], found: str | None) -> None:
-    fresh = {path: reason for path, reason in passed_over.items() if (path.absolute(), reason) not in _named}
-    _named.update((path.absolute(), reason) for path, reason in fresh.items())
-    if fresh:
+def _warn_once(skipped: dict[Path, str], found: str | None) -> None:
+    new = {path: reason for path, reason in skipped.items() if (path.absolute(), reason) not in _warned}
+    _warned.update((path.absolute(), reason) for path, reason in new.items())
+    if new:
         logger.warning(
-            "Damaged checkpoints are passed over: %s. %s",
-            "; ".join(f"{path} ({reason})" for path, reason in fresh.items()),
+            "Damaged checkpoints are skipped: %s. %s",
+            "; ".join(f"{path} ({reason})" for path, reason in new.items()),
             f"The newest intact one is {found}." if found else "No intact one is left.",
         )
+
+
+def _say_which_run(runs: list[RunInFolder]) -> None:
+    """Warn, once for each folder and choice, that it has checkpoints of several runs."""
+    if len(runs) < 2:
+        return
+    newest, *others = runs
+    key = (newest.checkpoints[0].parent.absolute(), f"runs {newest.run_id}")
+    if key in _warned:
+        return
+    _warned.add(key)
+    passed_over = "; ".join(f"{run.name}, up to {run.checkpoints[-1].name}" for run in others)
+    logger.warning(
+        "%s has checkpoints of %d runs. Those of the run that saved last are used: %s, up to %s. "
+        "Not used: %s. To resume one of these, give the path of its checkpoint.",
+        newest.checkpoints[0].parent,
+        len(runs),
+        newest.name,
+        newest.checkpoints[-1].name,
+        passed_over,
+    )

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all: written beside, flushed, listed with their hashes, renamed."""
+"""Folders that appear complete or not at all: written hidden, flushed, listed with hashes, renamed."""
 
 from __future__ import annotations
 
@@ -8,28 +8,39 @@ import json
 import logging
 import os
 import shutil
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
-from footplate.checkpoint.files import Folder
+from footplate.checkpoint.kinds import (
+    check_ending,
+    check_header,
+    holds_weights,
+    is_named_weights,
+    is_read_by_resume,
+)
+from footplate.checkpoint.process import this_process
+from footplate.disk import StrPath as Folder
+from footplate.disk import follow_umask, open_draft, open_regular, read_json
+from footplate.state import TRAINER_STATE_NAME
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
-# measured: with the processor's own instructions it is the fastest of hashlib that is not broken
+# measured: with the processor's instructions for it, the fastest secure hash of hashlib
 HASH_NAME = "sha256"
-TRAINER_STATE_NAME = "trainer_state.json"
+MAX_MANIFEST_BYTES = 64 << 20  # a file takes some hundred bytes in it
+MAX_STATE_BYTES = 1 << 30
 
 WRITING, REPLACED, REMOVING = "writing", "replaced", "removing"
+in_progress: set[Path] = set()  # hidden folders that this process is writing
+_numbers = count(1)
 
 logger = logging.getLogger(__name__)
 
 
 class Verdict(NamedTuple):
-    """Whether a checkpoint can be trusted, why not, and whether it could be held against a manifest."""
+    """Whether a checkpoint is intact, the reason if not, and whether it has a manifest."""
 
     is_intact: bool
     reason: str
@@ -37,45 +48,53 @@ class Verdict(NamedTuple):
 
 
 def hidden_sibling(final: Path, purpose: str) -> Path:
-    """The name beside `final` under which it is written, kept while replaced, or removed."""
+    """The hidden name beside `final` for writing it, for keeping what it replaces, or for removing it."""
     return final.with_name(f".{final.name}.{purpose}")
 
 
 def staging_folder(final: Folder) -> Path:
-    """An empty hidden folder beside `final` to write into; what a dead run left there is removed.
+    """Create an empty hidden folder beside `final` to write into; its name says which process writes it.
 
     Args:
         final: The folder that `seal` will publish.
     """
-    staging = hidden_sibling(Path(final), WRITING)
-    _remove(staging)
+    # two processes, or two trainers in one, must never write into the same folder, whatever they lock
+    staging = hidden_sibling(Path(final), f"{this_process().tag}-{next(_numbers)}.{WRITING}")
+    _remove(staging)  # of a program that this process ran before it started another one in its place
     staging.mkdir(parents=True)
+    in_progress.add(staging)
     return staging
 
 
 def seal(staging: Folder, final: Folder) -> None:
-    """Flush every file, write the manifest, and give the folder its name; a folder of that name is replaced.
+    """Flush every file, write the manifest, and rename the folder to `final`, replacing one of that name.
+
+    A folder that does not hold a model is refused.
 
     Args:
-        staging: What `staging_folder(final)` gave, with everything written. An error leaves it for `discard`.
-        final: The name to publish it under.
+        staging: The folder of `staging_folder(final)`, completely written. After an error, call `discard`.
+        final: The folder to publish.
     """
     staging, final = Path(staging), Path(final)
-    entries = {name: _flush_and_describe(staging / name) for name in _find_files(staging)}
-    if not entries:
-        raise ValueError(f"{staging} has no files, and a checkpoint of nothing is not sealed.")
+    names = list(_find_files(staging))
+    _check_holds_model(staging, names)
+    follow_umask(staging / name for name in names if name.endswith(".safetensors"))
+    entries = {name: _flush_and_describe(staging / name) for name in names}
     manifest = {"format": MANIFEST_FORMAT, "algorithm": HASH_NAME, "files": entries}
-    with open(staging / MANIFEST_NAME, "w", encoding="utf-8") as file:
+    with os.fdopen(open_draft(staging / MANIFEST_NAME), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
+    # the names must be on disk before the rename is: else a crash could publish a folder without its files
     for folder, _, _ in os.walk(staging, topdown=False):
         _flush_folder(Path(folder))
     _publish(staging, final)
+    in_progress.discard(staging)
 
 
 def discard(folder: Path) -> None:
-    """Delete a hidden folder; where that fails it stays hidden, and a warning says so."""
+    """Delete a hidden folder; if that fails, warn and leave it hidden."""
+    in_progress.discard(folder)
     try:
         _remove(folder)
     except OSError as error:
@@ -83,36 +102,36 @@ def discard(folder: Path) -> None:
 
 
 def restore_replaced(final: Path) -> None:
-    """Give a checkpoint its name back where a run died between moving it aside and publishing the next."""
+    """Rename a replaced checkpoint back if the run was killed before its replacement was published."""
     replaced = hidden_sibling(final, REPLACED)
     if os.path.lexists(final) or not replaced.is_dir():
         return
     try:
         os.rename(replaced, final)
     except OSError as error:
-        if not final.is_dir():  # else another process was quicker
-            logger.warning("%s is %s and cannot be given its name back: %s", replaced, final.name, error)
+        if not final.is_dir():  # else another process has renamed it already
+            logger.warning("%s cannot be renamed back to %s: %s", replaced, final.name, error)
 
 
 def verify_checkpoint(folder: Folder) -> Verdict:
-    """Hold every file of a checkpoint against its manifest, sizes first, then hashes.
+    """Compare every file of a checkpoint with its manifest, sizes first, then hashes.
 
-    A folder without a manifest, as transformers writes it, is intact when its state is readable and no
-    file is cut short. Files that the manifest does not name may be there.
+    A folder without a manifest, as transformers writes it, is intact if its state is readable and no file
+    is cut short. Files that the manifest does not name are allowed.
 
     Args:
         folder: A checkpoint's folder.
     """
-    return _judge(Path(folder), with_hashes=True)
+    return _verify(Path(folder), with_hashes=True)
 
 
 def is_whole(folder: Folder) -> bool:
-    """Whether every file is there with its size: the check that reads no contents."""
-    return _judge(Path(folder), with_hashes=False).is_intact
+    """Whether every file exists with its size: a fast check that does not read contents."""
+    return _verify(Path(folder), with_hashes=False).is_intact
 
 
 def check_free_space(folder: Folder, num_bytes: int) -> None:
-    """Raise `OSError(ENOSPC)` where the file system of `folder` has less than `num_bytes` left."""
+    """Raise `OSError(ENOSPC)` if the file system of `folder` has less than `num_bytes` free."""
     path = Path(folder).absolute()
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     num_free = shutil.disk_usage(existing).free
@@ -128,8 +147,21 @@ def check_free_space(folder: Folder, num_bytes: int) -> None:
 # ---- writing ----
 
 
+def _check_holds_model(folder: Path, names: list[str]) -> None:
+    """Raise unless there is a model, and its header can be read: hashes say nothing about what is missing."""
+    if not names:
+        raise ValueError(f"{folder} has no files: an empty checkpoint cannot be sealed.")
+    if not holds_weights(names):
+        raise ValueError(
+            f"{folder} holds no weights, so it is not sealed. It has {', '.join(names)}: another process may "
+            "have removed them, or save_model wrote to another folder than the one it was given."
+        )
+    for name in names:
+        check_header(folder / name)
+
+
 def _find_files(folder: Path) -> Iterator[str]:
-    """Relative names of all files, with forward slashes, in a fixed order; without the manifest itself."""
+    """Relative names of all files except the manifest, with forward slashes, in a fixed order."""
     for inside, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -139,8 +171,8 @@ def _find_files(folder: Path) -> Iterator[str]:
 
 
 def _flush_and_describe(path: Path) -> dict[str, Any]:
-    """Bring a file to the disk; its size and hash."""
-    # other systems than POSIX flush only what is open for writing
+    """Flush a file to the disk; return its size and hash."""
+    # systems other than POSIX flush only files that are open for writing
     with open(path, "rb" if os.name == "posix" else "r+b", buffering=0) as file:
         os.fsync(file.fileno())
         return {"size": os.fstat(file.fileno()).st_size, "hash": _hash(file)}
@@ -149,33 +181,31 @@ def _flush_and_describe(path: Path) -> dict[str, Any]:
 def _hash(file: Any) -> str:
     digest, chunk = hashlib.new(HASH_NAME), bytearray(1 << 20)
     view = memoryview(chunk)
-    while num_read := file.readinto(chunk):  # reading and hashing both let other threads run
+    while num_read := file.readinto(chunk):  # both release the interpreter lock: training continues
         digest.update(view[:num_read])
     return digest.hexdigest()
 
 
 def _flush_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    if os.name != "posix":  # elsewhere folders cannot be opened
+    """Flush the names in a folder to the disk."""
+    if os.name != "posix":  # other systems cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (
-            errno.EINVAL,
-            errno.ENOTSUP,
-        ):  # some network file systems flush names by themselves
+        # network file systems that flush names by themselves refuse the call
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(descriptor)
 
 
 def _publish(staging: Path, final: Path) -> None:
-    """Rename; at every instant the old folder or the new one is there, if only for `restore_replaced`."""
+    """Rename to `final`; at every moment the old or the new folder exists, or `restore_replaced` finds it."""
     replaced = hidden_sibling(final, REPLACED)
     if os.path.lexists(final):
-        _remove(replaced)  # from a replacement that went through, as `final` is there
+        _remove(replaced)  # a leftover: as `final` exists, its replacement was completed
         os.rename(final, replaced)
     try:
         os.rename(staging, final)
@@ -196,15 +226,15 @@ def _remove(path: Path) -> None:
 # ---- checking ----
 
 
-def _judge(folder: Path, with_hashes: bool) -> Verdict:
+def _verify(folder: Path, with_hashes: bool) -> Verdict:
     has_manifest = os.path.lexists(folder / MANIFEST_NAME)
     try:
         if has_manifest:
             _check_against_manifest(folder, with_hashes)
         else:
             _check_foreign(folder)
-    except (OSError, ValueError, RecursionError, AttributeError, SafetensorError) as error:
-        return Verdict(False, str(error), has_manifest)  # whatever is in the files, the answer is a verdict
+    except (OSError, ValueError) as error:
+        return Verdict(False, str(error), has_manifest)
     return Verdict(True, "", has_manifest)
 
 
@@ -216,15 +246,26 @@ def _check_against_manifest(folder: Path, with_hashes: bool) -> None:
             raise ValueError(f"{name} is missing")
         if (size := path.stat().st_size) != entry["size"]:
             raise ValueError(f"{name} has {size} bytes of {entry['size']}")
+    if not holds_weights(entries):
+        raise ValueError("it has no weights")
+    _check_is_complete(entries, os.listdir(folder))
     for name, entry in entries.items() if with_hashes else ():
-        with open(folder / name, "rb", buffering=0) as file:
+        with open_regular(folder / name) as file:
             if _hash(file) != entry["hash"]:
-                raise ValueError(f"{name} has other contents than were written")
+                raise ValueError(f"{name} has changed since it was written")
+        check_header(folder / name)
+
+
+def _check_is_complete(entries: Iterable[str], present: Iterable[str]) -> None:
+    """Raise if the manifest leaves out a file that a resume would read: nothing vouches for that one."""
+    unlisted = sorted(name for name in present if is_read_by_resume(name) and name not in entries)
+    if unlisted:
+        raise ValueError(f"{MANIFEST_NAME} leaves out {', '.join(unlisted)}")
 
 
 def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
-    """What the manifest says of each file; raises where it cannot be one that `seal` wrote."""
-    manifest = _read_object(path)
+    """The manifest's entry of each file; raises if `seal` cannot have written this manifest."""
+    manifest = read_json(path, MAX_MANIFEST_BYTES)
     form, algorithm, entries = (manifest.get(key) for key in ("format", "algorithm", "files"))
     if (form, algorithm) != (MANIFEST_FORMAT, HASH_NAME):
         raise ValueError(
@@ -234,53 +275,29 @@ def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(entries, dict) or not entries:
         raise ValueError(f"{path.name} names no files")
     for name, entry in entries.items():
+        # a path that leaves the folder would let a foreign manifest have any file of the machine read
         is_inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
-        if not is_inside or not isinstance(entry, dict) or not entry.keys() >= {"size", "hash"}:
+        if not is_inside or "\0" in name or not _is_entry(entry):
             raise ValueError(f"{path.name} is damaged at {name!r}")
     return entries
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path.name} is damaged: {error}") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"{path.name} is damaged: it holds no names")
-    return values
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or type(entry.get("size")) is not int:
+        return False
+    return isinstance(entry.get("hash"), str)
 
 
 def _check_foreign(folder: Path) -> None:
-    """Raise unless the state, which the original writes last, is readable, and no file is cut short."""
+    """Raise unless the state, which transformers writes last, is readable and no file is cut short."""
     if not folder.is_dir():
-        raise ValueError("it is no folder")
+        raise ValueError("it is not a folder")
     if not (folder / TRAINER_STATE_NAME).is_file():
         raise ValueError(f"{TRAINER_STATE_NAME} is missing")
-    _read_object(folder / TRAINER_STATE_NAME)
+    read_json(folder / TRAINER_STATE_NAME, MAX_STATE_BYTES)
     names = list(_find_files(folder))
     for name in names:
-        _check_ending(folder / name)
-    if not any(_is_weights(Path(name)) for name in names):
+        check_header(folder / name)
+        check_ending(folder / name)
+    if not any(is_named_weights(name) for name in names):
         raise ValueError("it has no weights")
-
-
-def _is_weights(path: Path) -> bool:
-    is_state = path.name.startswith(("training_args", "optimizer", "scheduler", "scaler", "rng_state"))
-    return path.suffix in (".safetensors", ".bin", ".pt", ".pth", ".distcp") and not is_state
-
-
-def _check_ending(path: Path) -> None:
-    """Raise where a file ends before its own headers say, or an index names a shard that is not there."""
-    if path.suffix == ".safetensors":
-        with safe_open(path, framework="np"):  # compares the header with the size
-            return
-    if path.name.endswith(".index.json"):
-        shards = _read_object(path).get("weight_map") or {}
-        absent = sorted({str(name) for name in shards.values() if not (path.parent / str(name)).is_file()})
-        if absent:
-            raise ValueError(f"{', '.join(absent)} of {path.name} is missing")
-    if path.suffix in (".bin", ".pt", ".pth"):
-        with open(path, "rb") as file:
-            start = file.read(4)
-        if not start or (start.startswith(b"PK") and not zipfile.is_zipfile(path)):
-            raise ValueError(f"{path.name} is cut short")

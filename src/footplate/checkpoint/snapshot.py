@@ -1,4 +1,4 @@
-"""A copy of the training state in host memory, so that training goes on while it is written."""
+"""A copy of the training state in host memory, so that training continues while it is written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 from footplate.comm import map_nested
 
 State = TypeVar("State")
-Memory = tuple[torch.device, int]  # a piece of memory: where, and its address
+Memory = tuple[torch.device, int]  # one allocation: its device and its address
 
 
 class _Use(NamedTuple):
-    """The part of a piece of memory that one tensor lies in, in bytes."""
+    """The part of an allocation that one tensor uses, in bytes."""
 
     memory: Memory
     start: int
@@ -24,7 +24,7 @@ class _Use(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """The part that all tensors of a state together use of one piece of memory."""
+    """The part of an allocation that all tensors of a state together use."""
 
     start: int
     num_bytes: int
@@ -36,37 +36,35 @@ class _Block(NamedTuple):
 
 
 class HostCopy:
-    """Copies states into host buffers that the next copy uses again: at most one copy exists."""
+    """Copies states into host buffers, which the next copy uses again: at most one copy exists."""
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []
 
     def take(self, state: State) -> State:
-        """The same structure, its tensors copied to the host; those that share memory share it there too.
+        """Copy a state to the host; tensors that share memory share it in the copy too.
 
         Args:
-            state: Nested dictionaries, lists and tuples of tensors and plain values. What the last `take`
-                returned is overwritten: whoever reads it must be done.
+            state: Nested dictionaries, lists and tuples of tensors and plain values. The previous copy is
+                overwritten, so it must not be in use any more.
         """
-        uses = _find_uses(state)
+        uses = [_find_use(tensor) for tensor in _find_tensors(state)]
         blocks = _find_blocks(uses)
         self._resize(blocks)
-        # whole pieces of memory, not tensors: views, ties and strides come along, and no element is converted
-        for buffer, block in zip(self._buffers, blocks.values(), strict=True):
+        copies: dict[Memory, tuple[int, torch.UntypedStorage]] = {}
+        # bytes of allocations instead of tensors: views, ties and strides stay, and nothing is converted
+        for (memory, block), buffer in zip(blocks.items(), self._buffers, strict=True):
             buffer.copy_(block.read())
-        homes = {
-            memory: (block.start, buffer.untyped_storage())
-            for (memory, block), buffer in zip(blocks.items(), self._buffers, strict=True)
-        }
+            copies[memory] = (block.start, buffer.untyped_storage())
         next_use = iter(uses)
 
         def copy_leaf(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
-                return copy.deepcopy(leaf)  # an array, say, would go on changing
+                return copy.deepcopy(leaf)  # training may change it, if it is an array
             use = next(next_use)
             if use is None:
                 return leaf.detach().to("cpu", copy=True)
-            start, storage = homes[use.memory]
+            start, storage = copies[use.memory]
             offset = (use.start - start) // leaf.element_size()
             return torch.empty(0, dtype=leaf.dtype).set_(storage, offset, leaf.size(), leaf.stride())
 
@@ -74,21 +72,17 @@ class HostCopy:
         return copied
 
     def prepare(self, state: Any) -> None:
-        """Make the buffers that `take` will want, any time before it, on any thread.
+        """Allocate the buffers that `take` will need, before it is called, on any thread.
 
         Args:
-            state: What `take` will be given, or its like: only its sizes matter.
+            state: A state like the one that `take` will get: only the sizes of its tensors matter.
         """
-        self._resize(_find_blocks(_find_uses(state)))
+        self._resize(_find_blocks([_find_use(tensor) for tensor in _find_tensors(state)]))
         for buffer in self._buffers:
-            buffer.zero_()  # memory is handed out when first touched, which costs several times the copy
-
-    def release(self) -> None:
-        """Give the buffers back; the next `take` makes new ones."""
-        self._buffers = []
+            buffer.zero_()  # the first write to new memory takes several times as long as the copy
 
     def _resize(self, blocks: dict[Memory, _Block]) -> None:
-        """Have one buffer per block, in this order; what fits none is let go of before more is asked for."""
+        """Have one buffer per block, in this order; free those that fit none before allocating others."""
         sizes = [block.num_bytes for block in blocks.values()]
         spare: dict[int, list[torch.Tensor]] = defaultdict(list)
         while self._buffers:
@@ -103,30 +97,25 @@ class HostCopy:
 
 def num_bytes(state: Any) -> int:
     """How many bytes a copy of the state's tensors takes; shared memory counts once."""
-    uses = _find_uses(state)
-    total = sum(block.num_bytes for block in _find_blocks(uses).values())
-    others = iter(uses)
-
-    def add_other(leaf: Any) -> None:
-        nonlocal total
-        if isinstance(leaf, torch.Tensor) and next(others) is None and leaf.layout is torch.strided:
-            total += leaf.nbytes
-
-    map_nested(add_other, state)
-    return total
+    tensors = _find_tensors(state)
+    uses = [_find_use(tensor) for tensor in tensors]
+    in_blocks = sum(block.num_bytes for block in _find_blocks(uses).values())
+    others = (tensor for tensor, use in zip(tensors, uses, strict=True) if use is None)
+    return in_blocks + sum(tensor.nbytes for tensor in others if tensor.layout is torch.strided)
 
 
-def _find_uses(state: Any) -> list[_Use | None]:
-    """For each tensor, in order: the memory it uses, or None where that cannot be copied as bytes."""
-    uses: list[_Use | None] = []
-    map_nested(lambda leaf: uses.append(_find_use(leaf)) if isinstance(leaf, torch.Tensor) else None, state)
-    return uses
+def _find_tensors(state: Any) -> list[torch.Tensor]:
+    """All tensors of a state, in order; one that occurs twice is listed twice."""
+    tensors: list[torch.Tensor] = []
+    map_nested(lambda leaf: tensors.append(leaf) if isinstance(leaf, torch.Tensor) else None, state)
+    return tensors
 
 
 def _find_use(leaf: torch.Tensor) -> _Use | None:
+    """The memory that a tensor uses; None if it cannot be copied as bytes."""
     tensor = leaf.detach()
     if (
-        type(tensor) is not torch.Tensor  # subclasses lay out their memory as they like
+        type(tensor) is not torch.Tensor  # a subclass may arrange its memory in its own way
         or tensor.layout is not torch.strided
         or tensor.device.type in ("meta", "xla")
         or tensor.numel() == 0
@@ -143,7 +132,7 @@ def _find_use(leaf: torch.Tensor) -> _Use | None:
 
 
 def _find_blocks(uses: list[_Use | None]) -> dict[Memory, _Block]:
-    """One block per piece of memory that is used at all."""
+    """One block for each allocation that is used."""
     shared: dict[Memory, list[_Use]] = defaultdict(list)
     for use in uses:
         if use is not None:
@@ -151,9 +140,8 @@ def _find_blocks(uses: list[_Use | None]) -> dict[Memory, _Block]:
     blocks = {}
     for memory, users in shared.items():
         widest = max(use.tensor.element_size() for use in users)
-        start = (
-            min(use.start for use in users) // widest * widest
-        )  # or a view of the widest type would not fit
+        # a multiple of the widest element, as a view of that type needs
+        start = min(use.start for use in users) // widest * widest
         last = max(users, key=lambda use: use.end)
         blocks[memory] = _Block(start, last.end - start, last.tensor.untyped_storage())
     return blocks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,14 @@ from safetensors.torch import save_file
 from torch.nn.parameter import is_lazy
 
 from footplate.checkpoint.files import load_plain
+from footplate.checkpoint.kinds import MAX_INDEX_BYTES
+from footplate.disk import read_json
 
 State = dict[str, Any]
 
 
 def strip_wrappers(name: str, own_names: Collection[str]) -> str:
-    """A tensor's name without what compiling and data parallelism put into it."""
+    """A tensor's name without the parts that compiling and data parallelism add."""
     name = name.replace("_orig_mod.", "")
     while name not in own_names and name.startswith("module."):
         name = name.removeprefix("module.")
@@ -26,14 +27,14 @@ def strip_wrappers(name: str, own_names: Collection[str]) -> str:
 
 
 def to_names_of(own: Mapping[str, Any], state: Mapping[str, Any]) -> State:
-    """`state` under the names that `own` has for the same tensors, where parts of a model are compiled."""
+    """`state` with the names that `own` has for the same tensors; they differ if parts are compiled."""
     by_plain_name = {name.replace("_orig_mod.", ""): name for name in own}
     plain_names = {name: strip_wrappers(name, by_plain_name) for name in state}
     return {by_plain_name.get(plain_names[name], plain_names[name]): tensor for name, tensor in state.items()}
 
 
 def find_aliases(state: Mapping[str, Any]) -> dict[str, str]:
-    """For each name whose tensor an earlier name has too: that earlier name."""
+    """For each name whose tensor has an earlier name too: that earlier name."""
     first_names: dict[Any, str] = {}
     aliases = {}
     for name, tensor in state.items():
@@ -47,7 +48,7 @@ def find_aliases(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_shapes(own: Mapping[str, Any], state: Mapping[str, Any], source: Path) -> None:
-    """Raise, naming every tensor whose shape in the file is not the model's."""
+    """Raise if shapes in the file and in the model differ; the error names each such tensor."""
     wrong = [
         f"{name} is {tuple(tensor.shape)} in the file and {tuple(own[name].shape)} in the model"
         for name, tensor in state.items()
@@ -59,12 +60,12 @@ def check_shapes(own: Mapping[str, Any], state: Mapping[str, Any], source: Path)
     if wrong:
         raise ValueError(
             f"{source} was written for a model of other sizes: {'; '.join(wrong)}. "
-            "Build the model as it was then."
+            "Build the model with the sizes of the file."
         )
 
 
 def save_tensors(state: Mapping[str, Any], path: Path) -> None:
-    """Write a safetensors file; a tensor of several names is stored once, the others are metadata."""
+    """Write a safetensors file; a tensor with several names is stored once, other names as metadata."""
     other = [name for name, value in state.items() if not isinstance(value, torch.Tensor)]
     if other:
         raise TypeError(
@@ -77,13 +78,13 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
 
 
 def _for_file(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the host, contiguous, and alone in its memory."""
+    """The tensor on the host, contiguous, in memory that holds nothing else."""
     alone = tensor.detach().cpu().contiguous()
     return alone.clone() if alone.untyped_storage().nbytes() > alone.nbytes else alone
 
 
 def load_tensors(path: Path) -> State:
-    """Read one safetensors or `.bin` file to the host, every name of a shared tensor included."""
+    """Read one safetensors or `.bin` file to the host; a shared tensor gets all its names."""
     if path.suffix != ".safetensors":
         state = load_plain(path)
         if not isinstance(state, Mapping):
@@ -99,12 +100,10 @@ def load_tensors(path: Path) -> State:
 
 
 def read_shards(folder: Path, names: Collection[str]) -> Iterator[tuple[Path, State]]:
-    """Each file of the first of `names` that the folder has, whole or cut into shards, one after another."""
-    for name in names:
-        for path in _find_files(folder, name):
-            yield path, load_tensors(path)
-        if _find_files(folder, name):
-            return
+    """Read the first of `names` that the folder has, as one file or as shards, one after another."""
+    candidates = (_find_files(folder, name) for name in names)
+    for path in next(filter(None, candidates), []):
+        yield path, load_tensors(path)
 
 
 def _find_files(folder: Path, name: str) -> list[Path]:
@@ -114,7 +113,10 @@ def _find_files(folder: Path, name: str) -> list[Path]:
     index = folder / f"{name}.index.json"
     if not index.is_file():
         return []
-    shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    shard_names = read_json(index, MAX_INDEX_BYTES).get("weight_map")
+    if not isinstance(shard_names, dict) or not all(isinstance(name, str) for name in shard_names.values()):
+        raise ValueError(f"{index} is damaged: its weight_map does not name a file for each tensor.")
+    shards = sorted(set(shard_names.values()))
     absent = [shard for shard in shards if Path(shard).name != shard or not (folder / shard).is_file()]
     if absent:
         raise ValueError(f"{index} names files that {folder} does not have: {absent}. Copy the whole folder.")

@@ -1,4 +1,4 @@
-"""A model's weights on disk."""
+"""Save and load the weights of a model."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from footplate.checkpoint.tensors import (
     strip_wrappers,
     to_names_of,
 )
+from footplate.disk import follow_umask
 from footplate.wrappers import unwrap_model
 
 SAFE_WEIGHTS_NAME = "model.safetensors"
@@ -25,7 +26,7 @@ WEIGHTS_NAME = "pytorch_model.bin"
 
 
 class LoadResult(NamedTuple):
-    """What a file lacked, and what it had that the model has no place for."""
+    """The model's tensors that the files lack, and tensors of the files that the model does not have."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -35,9 +36,9 @@ def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = No
     """Write what the model's `save_pretrained` writes, or `model.safetensors` for a plain module.
 
     Args:
-        model: Any module; compiled or wrapped, it is the module inside that is written.
-        folder: Where to write; made if it is not there.
-        state_dict: The tensors to write in place of the model's own.
+        model: Any module; of a compiled or wrapped one, the module inside is written.
+        folder: Where to write; created if it does not exist.
+        state_dict: The tensors to write instead of the model's own.
     """
     module: Any = unwrap_model(model)
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -53,14 +54,17 @@ def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = No
         module.save_pretrained(folder)
     else:
         module.save_pretrained(folder, state_dict=state)
+    names = ("model*.safetensors", "adapter_model*.safetensors", "*/adapter_model*.safetensors")
+    follow_umask(path for name in names for path in Path(folder).glob(name))
 
 
 def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
     """Copy a folder's weights into the model, from safetensors, `.bin`, shards of either, or adapter files.
 
     Args:
-        model: The module to fill; its parameters stay the same objects, so optimizers and ties hold.
-        folder: A folder that `save_weights`, `save_pretrained` or the original Trainer wrote.
+        model: The module to load into; its parameters stay the same objects, so optimizers and ties stay
+            valid.
+        folder: A folder that `save_weights`, `save_pretrained` or transformers' Trainer wrote.
     """
     module, path = unwrap_model(model), Path(folder)
     if has_adapters(module):
@@ -69,13 +73,13 @@ def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
             return LoadResult(*result)
     result = _load_state(module, path)
     if result.missing_keys and result.unexpected_keys and hasattr(module, "from_pretrained"):
-        # some architectures are stored under other names and shapes than they run with; only they know how
+        # some architectures are stored with other names and shapes; only their class can convert them
         return _load_converted(module, path)
     return result
 
 
 def _load_state(module: nn.Module, folder: Path) -> LoadResult:
-    """Fill the module file by file, so that no more than one shard is in memory."""
+    """Load file by file, so that only one shard is in memory at a time."""
     own = module.state_dict()
     aliases = find_aliases(own)
     loaded: set[str] = set()
@@ -91,7 +95,7 @@ def _load_state(module: nn.Module, folder: Path) -> LoadResult:
         num_files += 1
     if not num_files:
         raise ValueError(_nothing_found(folder))
-    # a tied tensor is filled as soon as one of its names is
+    # a tied tensor is loaded if any of its names is
     return LoadResult([name for name in missing if aliases.get(name, name) not in loaded], unexpected)
 
 
@@ -103,7 +107,7 @@ def _nothing_found(folder: Path) -> str:
 
 
 def _load_converted(module: Any, folder: Path) -> LoadResult:
-    """Let the model's class read the folder, then copy what it read."""
+    """Load the folder with the model's class, then copy the converted weights."""
     stored, info = type(module).from_pretrained(folder, config=module.config, output_loading_info=True)
     own = module.state_dict()
     absent = set(info["missing_keys"])

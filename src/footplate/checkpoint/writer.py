@@ -1,4 +1,4 @@
-"""One thread that writes while training goes on."""
+"""One thread that writes while training continues."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ logger = logging.getLogger(__name__)
 
 
 class _Failure(NamedTuple):
-    describe: str
+    description: str
     error: Exception
 
 
 class BackgroundWriter:
-    """Runs jobs on a thread of their own, one at a time, and keeps their errors until somebody asks.
+    """Runs jobs on a separate thread, one at a time, and keeps their errors until `poll` or `join`.
 
-    The interpreter does not end before a running job has: not after `sys.exit`, nor after an exception that
-    nobody caught. A forked process neither waits for its parent's job nor reports it, and may submit its own.
+    The interpreter waits for a running job before it ends, also after `sys.exit` or an uncaught exception.
+    A forked process does not wait for its parent's job and does not report it; it can submit its own jobs.
 
     Args:
-        write_in_place: Run each job in the caller, at once; errors are kept and reported all the same.
+        write_in_place: Run each job at once, in the calling thread; errors are kept in the same way.
     """
 
     def __init__(self, write_in_place: bool = False) -> None:
@@ -33,43 +33,39 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
         self._failures: deque[_Failure] = deque()
         self._process = os.getpid()
-        # runs at exit, after the last job: an error keeps the frames it passed, and they keep the writer
+        # also runs at exit, after the last job: an error keeps its frames alive, and they keep the writer
         weakref.finalize(self, _report_rest, self._failures, self._process)
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether a job is running."""
-        self._forget_if_forked()
-        return self._thread is not None and self._thread.is_alive()
-
-    def submit(self, job: Callable[[], None], describe: str) -> None:
-        """Start a job; an earlier one is waited for first.
+    def submit(self, job: Callable[[], None], description: str) -> None:
+        """Wait for the earlier job, then start this one.
 
         Args:
-            job: What to run.
-            describe: What it does, for messages: "writing checkpoint-12".
+            job: The function to run.
+            description: What it does, for messages: "writing checkpoint-12".
         """
         self._wait()
-        # when the main thread has ended, at exit, nobody would wait for a new one
+        # after the main thread has ended, the interpreter would not wait for a new thread
         if self.write_in_place or not threading.main_thread().is_alive():
-            self._run(job, describe)
+            self._run(job, description)
             return
-        # not a daemon: the interpreter waits for it
-        thread = threading.Thread(target=self._run_apart, args=(job, describe), name=describe, daemon=False)
+        # never a daemon, even if the caller is one: the interpreter must wait for it
+        thread = threading.Thread(
+            target=self._run_in_thread, args=(job, description), name=description, daemon=False
+        )
         try:
             thread.start()
-        except RuntimeError:  # the system has no thread left
-            self._run(job, describe)
+        except RuntimeError:  # the system refuses another thread
+            self._run(job, description)
         else:
             self._thread = thread
 
     def poll(self) -> Exception | None:
-        """The error of a job that has ended, logged and returned once, oldest first; never waits."""
+        """Log and return the oldest error that was not reported yet; never waits."""
         self._forget_if_forked()
         return _report(self._failures.popleft()) if self._failures else None
 
     def join(self) -> Exception | None:
-        """Wait for the running job; then as `poll`."""
+        """Wait for the running job, then do what `poll` does."""
         self._wait()
         return self.poll()
 
@@ -79,30 +75,30 @@ class BackgroundWriter:
             self._thread.join()
             self._thread = None
 
-    def _run(self, job: Callable[[], None], describe: str) -> None:
+    def _run(self, job: Callable[[], None], description: str) -> None:
         try:
             job()
         except Exception as error:
-            self._failures.append(_Failure(describe, error))
+            self._failures.append(_Failure(description, error))
 
-    def _run_apart(self, job: Callable[[], None], describe: str) -> None:
+    def _run_in_thread(self, job: Callable[[], None], description: str) -> None:
         try:
-            self._run(job, describe)
-        except BaseException as error:  # a thread that ends by SystemExit says nothing
-            self._failures.append(_Failure(describe, RuntimeError(f"the thread was ended by {error!r}")))
+            self._run(job, description)
+        except BaseException as error:  # Python ends a thread on SystemExit without any message
+            self._failures.append(_Failure(description, RuntimeError(f"the thread was ended by {error!r}")))
 
     def _forget_if_forked(self) -> None:
-        if self._process != os.getpid():  # threads stay with the parent, and so do its errors
+        if self._process != os.getpid():  # threads and errors stay with the parent process
             self._process, self._thread, self._failures = os.getpid(), None, deque()
             weakref.finalize(self, _report_rest, self._failures, self._process)
 
 
 def _report(failure: _Failure) -> Exception:
-    logger.error("%s failed: %s", failure.describe, failure.error, exc_info=failure.error)
+    logger.error("%s failed: %s", failure.description, failure.error, exc_info=failure.error)
     return failure.error
 
 
 def _report_rest(failures: deque[_Failure], process: int) -> None:
-    """Log what nobody asked for."""
+    """Log the errors that `poll` and `join` have not reported."""
     while failures and process == os.getpid():
         _report(failures.popleft())

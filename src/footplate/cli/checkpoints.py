@@ -1,14 +1,19 @@
-"""`footplate checkpoints DIR`: what is there, which is best, and what can be trusted."""
+"""`footplate checkpoints DIR`: list the checkpoints of a run: which is best, which are intact."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from footplate.checkpoint import find_checkpoint_folders, load_arguments, verify_checkpoint
+from footplate.checkpoint import find_checkpoint_folders, verify_checkpoint
+from footplate.checkpoint.runs import group_by_run
+from footplate.checkpoint.settings_file import read_settings
+from footplate.report.source import read_state
 from footplate.state import TRAINER_STATE_NAME
 
 
@@ -19,7 +24,7 @@ class Entry:
     name: str
     step: int
     is_best: bool
-    is_last: bool  # the one that a resume would take
+    is_last: bool  # the one that a resume would use
     size_bytes: int
     metric_name: str | None
     metric: float | None
@@ -38,9 +43,9 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the list; the exit code is 1 where there is nothing to resume from."""
+    """Print the list; the exit code is 1 if there is no checkpoint to resume from."""
     if not Path(options.folder).is_dir():
-        raise ValueError(f"{options.folder!r} is no folder. Give the output_dir of a run.")
+        raise ValueError(f"{options.folder!r} is not a folder. Give the output_dir of a run.")
     entries = list_checkpoints(options.folder)
     if options.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=2))
@@ -52,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_checkpoints(folder: str | Path) -> list[Entry]:
-    """Every checkpoint of a folder, oldest first, each held against its manifest."""
+    """Every checkpoint of a folder, oldest first, each compared with its manifest."""
     entries, states = [], {}
     for path in find_checkpoint_folders(folder):
         verdict = verify_checkpoint(path)
@@ -72,26 +77,31 @@ def list_checkpoints(folder: str | Path) -> list[Entry]:
                 reason=verdict.reason,
             )
         )
-    last = next((entry.name for entry in reversed(entries) if entry.is_intact), None)
+    runs = group_by_run(find_checkpoint_folders(folder))
+    of_last_run = {path.name for run in runs[:1] for path in run.checkpoints}  # a resume takes no other
+    resumable = [entry.name for entry in entries if entry.is_intact and entry.name in of_last_run]
+    last = resumable[-1] if resumable else None
     best = _find_best(states.get(last or "", {}))
     return [replace(entry, is_best=entry.name == best, is_last=entry.name == last) for entry in entries]
 
 
 def format_table(entries: list[Entry]) -> str:
-    """The list for people."""
-    rows = [("checkpoint", "step", "", "size", "metric", "state")]
+    """The list as a table."""
+    rows: list[tuple[str, ...]] = [("checkpoint", "step", "", "size", "metric", "state")]
     for entry in entries:
         marks = " ".join(word for word, is_so in (("best", entry.is_best), ("last", entry.is_last)) if is_so)
         metric = "" if entry.metric is None else f"{entry.metric_name} {entry.metric:.6g}"
         state = "intact" if entry.is_intact else f"damaged: {entry.reason}"
         if entry.is_intact and not entry.has_manifest:
             state = "readable, without a manifest"
-        rows.append((entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state))
+        row = (entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state)
+        # a file may name a metric with signs that a terminal obeys
+        rows.append(tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     is_number = (False, True, False, True, False, False)
     lines = []
-    for row in rows:
-        cells = zip(row, widths, is_number, strict=True)
+    for columns in rows:
+        cells = zip(columns, widths, is_number, strict=True)
         lines.append(
             "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in cells).rstrip()
         )
@@ -99,7 +109,7 @@ def format_table(entries: list[Entry]) -> str:
 
 
 def format_size(num_bytes: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes in a readable unit."""
     size = float(num_bytes)
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000:
@@ -108,19 +118,18 @@ def format_size(num_bytes: int) -> str:
     return f"{size:.1f} TB"
 
 
-def _read_state(path: Path) -> dict[str, Any]:
-    """The trainer state of a checkpoint, empty where it cannot be read: the verdict says why."""
+def _read_state(path: Path) -> Mapping[str, Any]:
+    """The trainer state of a checkpoint; empty if it cannot be read, which the table says."""
     try:
-        state = json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_state(path / TRAINER_STATE_NAME)
+    except (OSError, ValueError):
         return {}
-    return state if isinstance(state, dict) else {}
 
 
-def _find_metric(path: Path, state: dict[str, Any]) -> tuple[str | None, float | None]:
-    """What the evaluation at this checkpoint measured: the metric of the best model, or else the loss."""
+def _find_metric(path: Path, state: Mapping[str, Any]) -> tuple[str | None, float | None]:
+    """Name and value of the metric at this checkpoint: the one that decides on the best, else the loss."""
     try:
-        name = load_arguments(path).get("metric_for_best_model") or "loss"
+        name = read_settings(path).get("metric_for_best_model") or "loss"
     except (OSError, ValueError):
         name = "loss"
     key = str(name) if str(name).startswith("eval_") else f"eval_{name}"
@@ -128,12 +137,13 @@ def _find_metric(path: Path, state: dict[str, Any]) -> tuple[str | None, float |
     for entry in reversed(history if isinstance(history, list) else []):
         value = entry.get(key) if isinstance(entry, dict) else None
         if isinstance(value, (int, float)) and entry.get("step") == state.get("global_step"):
-            return key, float(value)
+            with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
+                return key, float(value)
     return None, None
 
 
-def _find_best(state: dict[str, Any]) -> str | None:
-    """The name of the best checkpoint, as the last state tells it; by name, for folders move."""
+def _find_best(state: Mapping[str, Any]) -> str | None:
+    """The name of the best checkpoint by the last state; not its path, as a folder may be moved."""
     path, step = state.get("best_model_checkpoint"), state.get("best_global_step")
     if path:
         return Path(str(path)).name

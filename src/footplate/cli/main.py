@@ -1,33 +1,56 @@
-"""The commands: parse, pick one, run it."""
+"""Parse the command line and run a command."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import footplate
-from footplate.cli import checkpoints, report, sync, verify_resume
+
+# The module of each command, and what it does in a line. Only the module that is needed is imported: some
+# need torch, which takes seconds.
+COMMANDS = {
+    "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
+    "verify-resume": (
+        "footplate.cli.verify_resume",
+        "Check that an interrupted run of a script is the same.",
+    ),
+    "report": (
+        "footplate.cli.report",
+        "Build the report of a run, or compare several; open it, serve it live.",
+    ),
+    "sync": ("footplate.cli.sync", "Send a run, or what is missing of it, to a tracker."),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; errors of use are one line each.
+    """Run a command and return its exit code; a wrong use is reported in one line.
 
     Args:
-        arguments: The words after `footplate`; by default those of the command line.
+        arguments: The arguments after `footplate`; default: those of the command line.
     """
-    parser = argparse.ArgumentParser(
-        prog="footplate", description="Train any torch model; keep what it learned."
-    )
-    parser.add_argument("--version", action="version", version=f"footplate {footplate.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    checkpoints.add_command(commands)
-    verify_resume.add_command(commands)
-    report.add_command(commands)
-    sync.add_command(commands)
-    options = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = build_parser(words).parse_args(words)
     try:
         return int(options.run(options))
     except (OSError, ValueError) as error:
         print(f"footplate: {error}", file=sys.stderr)
         return 2
+
+
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for these arguments: whole for the command among them, a line for each of the others."""
+    parser = argparse.ArgumentParser(
+        prog="footplate", description="Train any torch model; keep what it learned."
+    )
+    parser.add_argument("--version", action="version", version=f"footplate {footplate.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    for name, (module, text) in COMMANDS.items():
+        if name == wanted:
+            import_module(module).add_command(commands)
+        else:
+            commands.add_parser(name, help=text, add_help=False)
+    return parser

@@ -1,14 +1,15 @@
-"""`footplate report DIR [DIR ...]`: look at a run, live if it still goes on, or compare several."""
+"""`footplate report DIR [DIR ...]`: show a run, live while it continues, or compare several."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Any
 
-from footplate.arguments import TrainingArguments
-from footplate.report.page import REPORT_NAME, build_page, describe_runs, find_defaults, save_page
+from footplate.report.files import save_text
+from footplate.report.page import REPORT_NAME, build_page, describe_runs
 from footplate.report.serve import ReportServer
 from footplate.report.source import RunSource
 
@@ -43,44 +44,56 @@ def run(options: argparse.Namespace) -> int:
     for source in sources:
         source.check()
         source.update()
-    defaults = find_defaults(TrainingArguments)
+    defaults = find_missing_defaults(sources)
     if options.serve:
         return serve(sources, defaults, options.port, options.open)
     path = choose_path(options.folders, options.output)
-    save_page(build_page(describe_runs([source.data for source in sources], defaults)), path)
+    save_text(build_page(describe_runs([source.data for source in sources], defaults)), path)
     print(path)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
     return 0
 
 
+def find_missing_defaults(sources: list[RunSource]) -> dict[str, Any]:
+    """The defaults of today's arguments, if the journal of a run is from before it held its own."""
+    if not any(source.data.settings and not source.data.defaults for source in sources):
+        return {}
+    from footplate.arguments import TrainingArguments  # imports torch
+    from footplate.integrations.run import find_defaults
+
+    return find_defaults(TrainingArguments)
+
+
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse what does not go together."""
+    """Raise if the options do not fit together."""
     if options.serve and options.output is not None:
-        raise ValueError("--output and --serve exclude each other: what is served is not written.")
+        raise ValueError("--output and --serve exclude each other: a served report is not written to a file.")
     if options.port is not None and not options.serve:
         raise ValueError("--port is for --serve. Add --serve, or leave --port out.")
     if options.port is not None and not 0 <= options.port < 65536:
         raise ValueError(
-            f"--port {options.port} is no port. Give one from 1 to 65535, or 0 for any free one."
+            f"--port {options.port} is not a port. Give one from 1 to 65535, or 0 for any free one."
         )
 
 
 def choose_path(folders: list[str], output: str | None) -> Path:
-    """Where the page goes: what was asked for, else beside the run it shows."""
+    """Where to write the page: what was asked for, else in the folder of the run."""
     if output is not None:
         return Path(output)
     return Path(folders[0], REPORT_NAME) if len(folders) == 1 else Path(COMPARISON_NAME)
 
 
 def serve(sources: list[RunSource], defaults: dict[str, Any], port: int | None, should_open: bool) -> int:
-    """Serve until Ctrl-C; without a port asked for, any free one will do."""
+    """Serve until Ctrl-C; if no port was asked for and the default is in use, take a free one."""
     try:
         server = ReportServer(sources, defaults, DEFAULT_PORT if port is None else port)
     except OSError as error:
         if port is not None:
             raise ValueError(f"--port {port} cannot be used: {error.strerror}. Give another.") from error
         server = ReportServer(sources, defaults, 0)
+        reason = f"Port {DEFAULT_PORT} cannot be used: {error.strerror}. Port {server.server_port} was free."
+        print(f"footplate: {reason} Choose one with --port.", file=sys.stderr)
     with server:
         print(f"{server.url}  (Ctrl-C ends it)", flush=True)
         if should_open:

@@ -1,4 +1,4 @@
-"""`footplate sync DIR --to NAME`: tell a tracker about a run that it has missed, or a part of it."""
+"""`footplate sync DIR --to NAME`: send a tracker what it lacks of a run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send, and say what was sent; the exit code is 1 where a tracker did not take it."""
+    """Send the run and print what was sent; the exit code is 1 if a tracker did not take it."""
     if not Path(options.folder).is_dir():
-        raise ValueError(f"{options.folder!r} is no folder. Give the output_dir of a run.")
+        raise ValueError(f"{options.folder!r} is not a folder. Give the output_dir of a run.")
     load_last_run(options.folder)
     names = list(dict.fromkeys(options.to))
     return max([_sync(options.folder, name) for name in names])
@@ -40,7 +40,7 @@ def _sync(folder: str, name: str) -> int:
         done = replay_run(folder, find_callback(name)())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a client raises, the others shall have their turn
+    except BaseException as error:  # an error of one client must not keep the run from the others
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         print(f"footplate: {name} did not take the run: {reason}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""`footplate verify-resume script.py`: your own script straight, and interrupted and resumed, bit for bit."""
+"""`footplate verify-resume script.py`: compare a run of your script with one that was interrupted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from footplate.checkpoint import find_last_checkpoint
-from footplate.cli.rehearse import Order, load_outcome
+from footplate.cli.rehearse import Order, Start, load_outcome, load_start
 from footplate.testing import Outcome, find_difference
 
-NUM_LINES_SHOWN = 30  # of a script that failed
+NUM_LINES_SHOWN = 30  # of the output of a script that failed
 
 
 def add_command(commands: Any) -> None:
@@ -38,35 +38,39 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Three runs and a verdict; the exit code is 0 where the runs are equal and 1 where they are not."""
+    """Run the script three times and compare; the exit code is 0 if the results are equal, else 1."""
     if not Path(options.script).is_file():
-        raise ValueError(f"{options.script!r} is no file. Give the script that trains.")
+        raise ValueError(f"{options.script!r} is not a file. Give the script that trains.")
     if options.keep is not None:
         Path(options.keep).mkdir(parents=True, exist_ok=True)
         if any(Path(options.keep).iterdir()):
             raise ValueError(f"--keep {options.keep} is not empty. Give a new folder.")
     holder = tempfile.TemporaryDirectory() if options.keep is None else nullcontext(options.keep)
     with holder as folder:
-        difference = verify(
+        difference, notes = verify(
             [options.script, *options.arguments],
             Path(folder),
             stop_at=options.at,
             max_steps=options.steps,
             number=signal.SIGKILL if options.kill else signal.SIGTERM,
         )
+    for note in notes:
+        print(note)
     if difference is None:
-        print(
-            "The resumed run is the straight run: log, weights, optimizer, schedule, generators, to the bit."
-        )
+        print("The resumed run equals the straight run to the bit: log, weights, optimizer, random state.")
         return 0
-    print(f"The resumed run is not the straight run. First difference: {difference}")
+    print(f"The resumed run differs from the straight run. First difference: {difference}")
     return 1
 
 
 def verify(
     command: Sequence[str], folder: Path, stop_at: int | None, max_steps: int | None, number: int
-) -> str | None:
-    """The first difference between a straight run of the script and an interrupted one, None without one."""
+) -> tuple[str | None, list[str]]:
+    """The first difference between a straight run of the script and an interrupted one, None if equal; notes.
+
+    What the script draws before it seeds anything is the same in the straight and in the interrupted run, as
+    both must begin alike. The resumed run draws other numbers: it must not depend on them.
+    """
     straight = Order(str(folder / "straight"), max_steps)
     expected = finish(command, straight, "straight")
     num_updates = expected["global_step"]
@@ -76,8 +80,34 @@ def verify(
 
     interrupted = Order(str(folder / "interrupted"), max_steps, stop_at=stop_at, signal=number)
     interrupt(command, interrupted)
-    resumed = Order(interrupted.folder, max_steps, resume=True)
-    return find_difference(expected, finish(command, resumed, "resumed"))
+    resumed = Order(interrupted.folder, max_steps, resume=True, seed=1)
+    difference = find_difference(expected, finish(command, resumed, "resumed"))
+    return difference, compare_starts(*map(load_start, (straight, interrupted, resumed)))
+
+
+def compare_starts(straight: Start, interrupted: Start, resumed: Start) -> list[str]:
+    """What the script begins with at random: the reason of a difference, or a reason to seed it."""
+    advice = "call footplate.set_seed(...) before it builds"
+    if straight.weights != interrupted.weights or straight.first_row != interrupted.first_row:
+        what = "weights" if straight.weights != interrupted.weights else "data"
+        return [
+            f"The script begins with other {what} at every start, even if the random generators are seeded "
+            "before it: no two runs of it are equal, resumed or not. Look for what seeds by the time or "
+            f"draws elsewhere, or {advice} model and data."
+        ]
+    notes = []
+    if straight.weights != resumed.weights:
+        notes.append(
+            "The script does not seed before it builds its model, so each start begins with other weights. "
+            "The straight and the interrupted run were seeded alike to compare them, and a resume replaces "
+            f"the weights. For runs that can be repeated, {advice} the model, or pass model_init to Trainer."
+        )
+    if straight.first_row != resumed.first_row:
+        notes.append(
+            "The script makes its training data at random and does not seed it, so a resumed run goes on "
+            f"with other data: {advice} the data."
+        )
+    return notes
 
 
 class Ended(NamedTuple):
@@ -99,12 +129,12 @@ def finish(command: Sequence[str], order: Order, name: str) -> Outcome:
 
 
 def interrupt(command: Sequence[str], order: Order) -> None:
-    """Run the script until it is interrupted; raises where that left nothing to resume from."""
+    """Run the script until it is interrupted; raise if there is no checkpoint to resume from."""
     ended = rehearse(command, order, "interrupted")
     expected = -signal.SIGKILL if order.signal == signal.SIGKILL else 128 + order.signal
     if ended.code != expected:
         raise ValueError(
-            f"The interrupted run ended with code {ended.code}, and {expected} was expected of "
+            f"The interrupted run ended with code {ended.code}, but {expected} was expected of "
             f"{signal.Signals(order.signal).name} after update {order.stop_at}:\n{ended.output}"
         )
     checkpoint = find_last_checkpoint(order.folder)
@@ -114,11 +144,11 @@ def interrupt(command: Sequence[str], order: Order) -> None:
             " by then: let it save earlier, or choose a later --at."
         )
     name, point = signal.Signals(order.signal).name, Path(checkpoint).name
-    print(f"interrupted: {name} after update {order.stop_at}, {point} is left, {ended.seconds:.1f} s")
+    print(f"interrupted: {name} after update {order.stop_at}, {point} remains, {ended.seconds:.1f} s")
 
 
 def rehearse(command: Sequence[str], order: Order, name: str) -> Ended:
-    """Run the script in a process of its own, what it prints going to a file."""
+    """Run the script in another process, with its output in a file."""
     log = Path(order.folder).with_name(f"{name}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()

@@ -1,5 +1,6 @@
 """Data: the order of samples, loaders, column handling and collators."""
 
+from footplate.data.build import build_loader, seed_worker
 from footplate.data.columns import (
     ColumnFilter,
     RemoveColumnsCollator,
@@ -8,7 +9,7 @@ from footplate.data.columns import (
     signature_columns,
 )
 from footplate.data.lengths import find_lengths
-from footplate.data.loaders import Loader, build_loader, has_length, num_examples, seed_worker
+from footplate.data.loader import Loader, num_examples
 from footplate.data.order import (
     LengthGroupedOrder,
     RandomOrder,
@@ -48,7 +49,6 @@ __all__ = [
     "drop_unused_columns",
     "find_lengths",
     "get_length_grouped_indices",
-    "has_length",
     "num_examples",
     "seed_worker",
     "signature_columns",

@@ -1,4 +1,4 @@
-"""A fixed part of a dataset, drawn by a seed."""
+"""A fixed part of an evaluation set, drawn by a seed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, Subset
+from torch.utils.data import IterableDataset
 
-from footplate.data.loader import has_length
+from footplate.batch import has_length, select_rows
 
 
 def choose_rows(num_rows: int, max_rows: int, seed: int) -> list[int]:
-    """Which rows stand for all of them: the same ones for the same arguments, in their order."""
+    """Row numbers in rising order, the same for the same arguments."""
     drawn = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
     return sorted(drawn[:max_rows].tolist())
 
 
 def limit_rows(dataset: Any, max_rows: int | None, seed: int) -> tuple[Any, list[int] | None]:
-    """The dataset, or a fixed part of it, and which rows that is; of a stream, the first ones."""
+    """The dataset or a fixed part of it, and the numbers of these rows; of a stream, the first rows."""
     if max_rows is None:
         return dataset, None
     if isinstance(dataset, IterableDataset):
@@ -27,16 +27,15 @@ def limit_rows(dataset: Any, max_rows: int | None, seed: int) -> tuple[Any, list
     if not has_length(dataset) or len(dataset) <= max_rows:
         return dataset, None
     rows = choose_rows(len(dataset), max_rows, seed)
-    is_table = hasattr(dataset, "select") and hasattr(dataset, "column_names")
-    return dataset.select(rows) if is_table else Subset(dataset, rows), rows
+    return select_rows(dataset, rows), rows
 
 
 class FirstRows(IterableDataset[Any]):
-    """A stream that ends early.
+    """The first rows of a stream.
 
     Args:
-        stream: Where the samples come from.
-        max_rows: How many of them to give.
+        stream: The whole stream.
+        max_rows: How many rows to read of it.
     """
 
     def __init__(self, stream: Any, max_rows: int) -> None:

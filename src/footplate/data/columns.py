@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from footplate.data.collators.default import check_no_missing
 from footplate.wrappers import forward_parameters
 
 logger = logging.getLogger(__name__)
@@ -93,8 +94,13 @@ class ColumnFilter:
         is_all_kept = self._keep.issuperset
         for feature in features:  # looked at in every batch, as keys may change; half a microsecond for eight
             if isinstance(feature, dict) and not is_all_kept(feature):
-                return self.data_collator([self._remove_columns(feature) for feature in features])
-        return self.data_collator(features)
+                features = [self._remove_columns(feature) for feature in features]
+                break
+        try:
+            return self.data_collator(features)
+        except Exception as error:  # one that leaves out samples that are None does not fail on them
+            check_no_missing(features, error)
+            raise
 
     def _remove_columns(self, feature: Any) -> Any:
         """One sample without the columns that nobody names."""

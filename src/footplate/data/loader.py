@@ -1,4 +1,4 @@
-"""`Loader`: torch's `DataLoader` that reads with seeds, starts anywhere, and is quicker without workers."""
+"""`Loader`: torch's `DataLoader` that starts anywhere, and is quicker without workers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 from tqdm import tqdm
 
 from footplate.data.order import SampleOrder, SequentialOrder
-from footplate.data.reads import SeededReads, SeededRows, read_rows, seed_of
-from footplate.data.rows import IndexBatches, Requests, count_left, find_order
-from footplate.data.streams import StreamPass, StreamSettings, count_stream_left, load_end
+from footplate.data.row_pass import Requests, RowPass, find_order
+from footplate.data.samplers import IterableDatasetShard
+from footplate.data.stream_pass import StreamPass, StreamSettings, load_end
+from footplate.data.worker_reads import SeededRows, fetch_rows, seed_of
 
 
 class Loader(DataLoader[Any]):
-    """torch's `DataLoader` whose batches depend on seed, epoch and position alone, and that starts anywhere.
+    """torch's `DataLoader` that starts anywhere, in the order of `accelerate`'s loader.
 
-    A batch is read and collated on generators that are seeded by its position, in whichever process: what is
-    random in the data comes out the same with and without workers and after a resume, and training's own
-    generators never notice. Starting a pass draws one number from torch's generator, as torch's loader does.
+    Read in this process, data draws from the process's own random generators, one batch ahead. Workers seed
+    theirs by epoch and position, so that any number of them delivers the same. Starting a pass draws one
+    number from torch's generator, as torch's loader does.
 
     Args:
         is_training: Move to the next epoch after a whole pass, and tell samplers and dataset.
-        seed: What random reads depend on, besides epoch and position.
-        rank: Which of several processes this is: each draws other numbers.
+        seed: What random reads of workers depend on, besides epoch and position.
+        rank: Which of several processes this is: the workers of each draw other numbers.
         shows_progress: Show a bar where samples must be read again to find a position.
         kwargs: What `DataLoader` takes.
     """
@@ -46,12 +48,12 @@ class Loader(DataLoader[Any]):
         self.iteration = 0
         self.seed = seed_of(seed, rank)
         self.shows_progress = shows_progress
+        self.keeps_unused = False  # set by who calls `settle` after every update
         self._start: dict[str, Any] | None = None  # where the next pass is to go on
-        self._pass: IndexBatches | StreamPass | ForeignPass | None = None
+        self._pass: RowPass | StreamPass | ForeignPass | None = None
         self._pass_epoch = 0
         self._kept_workers: Any = None
         self._is_resumed = False
-        self._reads = SeededReads()
         self.chosen_rows: list[int] | None = None  # where the dataset is a part of another: which rows of it
 
     @property
@@ -62,29 +64,37 @@ class Loader(DataLoader[Any]):
     def given_indices(self) -> range | list[int] | None:
         """The rows that an evaluation was given so far, in their order; None where they have no index."""
         rows = self._pass
-        if not isinstance(rows, IndexBatches) or self.is_training or not self.in_order:
+        if not isinstance(rows, RowPass) or self.is_training or not self.in_order:
             return None
-        return range(rows.state()["num_samples"]) if self._is_sequential else rows.given_indices()
+        return range(rows.num_samples_given) if self._is_sequential else rows.given_indices()
 
     @property
     def _is_sequential(self) -> bool:
         return isinstance(self.order, SequentialOrder)
 
-    @property
-    def num_batches_left(self) -> int | None:
-        """How many batches the next pass gives, from where it starts; None where only reading can tell."""
-        start = self._start_of(self.iteration) or {"num_samples": 0, "num_batches": 0}
-        if self._is_stream and self._is_ours():
-            return count_stream_left(self.dataset, self.batch_size or 1, self.drop_last, start)
-        if not has_length(self):
-            return None
-        return count_left(self.batch_sampler if self._is_ours() else self, start)
-
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass is after the last batch handed out: plain values, and the dataset's own state."""
+        """Where the pass is after the last batch used: plain values, and the dataset's own state.
+
+        A batch counts as used when it is handed out or, with `keeps_unused`, at the next `settle`.
+        """
         if self._pass is None:
             return self._start or {"epoch": self.iteration, "num_samples": 0, "num_batches": 0}
-        return {"epoch": self._pass_epoch, **self._pass.state()}
+        return {**self._pass.state(), "epoch": self._pass_epoch}
+
+    def settle(self) -> None:
+        """An update was made of all batches that were handed out."""
+        if self._pass is not None:
+            self._pass.settle()
+
+    def rewind(self) -> None:
+        """Let `state_dict` leave out what was read since the last `settle`; this pass cannot go on then."""
+        if self._pass is not None:
+            self._pass.rewind()
+
+    @property
+    def reads_stream_here(self) -> bool:
+        """Whether the samples of a stream are read in this process, where they cannot be read twice."""
+        return self._is_stream and self.num_workers == 0
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where `state` was taken; batch size and workers may have changed since.
@@ -137,8 +147,8 @@ class Loader(DataLoader[Any]):
         """Leave dataset and sampler as the epoch of `state` left them: they may carry something over."""
         if self._is_stream:
             load_end(self.dataset, state)
-        elif self._is_ours():
-            IndexBatches(self.batch_sampler, 0, state).catch_up()
+        elif self._is_ours() and self.order is None:
+            RowPass(self.batch_sampler, state)
 
     def _start_of(self, epoch: int) -> dict[str, Any] | None:
         """Where the next pass is to go on, if it is one of this epoch."""
@@ -147,28 +157,27 @@ class Loader(DataLoader[Any]):
     def _begin(self, start: dict[str, Any] | None) -> Iterator[Any]:
         """The batches of a pass, and in `_pass` who counts them."""
         if not self._is_ours():
-            self._pass = foreign = ForeignPass(self.batch_size or 1, start)
+            self._pass = foreign = ForeignPass(self.batch_size or 1, start, self.keeps_unused)
             return foreign.take(super().__iter__(), self.shows_progress)
         base_seed = self._draw_base_seed()
         if not self._is_stream:
             remembers = not self.is_training and not self._is_sequential
-            seed = seed_of(self.seed, self.iteration)
-            self._pass = rows = IndexBatches(self.batch_sampler, seed, start, remembers)
-            return self._read_rows(rows) if self.num_workers == 0 else self._take_rows(rows, base_seed)
-        self._pass = stream = StreamPass(self._stream_settings(), self.iteration, self.num_workers, start)
+            self._pass = rows = RowPass(self.batch_sampler, start, self.keeps_unused, remembers)
+            if self.num_workers > 0:
+                return self._take_rows(rows, base_seed)
+            return rows.read_here(self._read)
+        settings = self._stream_settings()
+        self._pass = stream = StreamPass(settings, self.num_workers, start, self.keeps_unused)
         if stream.num_workers == 0:
-            return map(pin, stream.read_here()) if self._pins() else stream.read_here()
+            return stream.read_here()
         return self._take_stream(stream, base_seed, is_kept=start is None)
 
-    def _read_rows(self, rows: IndexBatches) -> Iterator[Any]:
-        """Batches read in this process."""
-        dataset, collate, pins, read = self.dataset, self.collate_fn, self._pins(), self._reads.read
-        for seed, indices in rows:
-            batch = read(seed, read_rows, dataset, indices, collate)
-            rows.note_given()
-            yield pin(batch) if pins else batch
+    def _read(self, indices: Any) -> Any:
+        """The batch of these indices, read in this process."""
+        batch = self.collate_fn(fetch_rows(self.dataset, indices))
+        return pin(batch) if self._pins() else batch
 
-    def _take_rows(self, rows: IndexBatches, base_seed: int) -> Iterator[Any]:
+    def _take_rows(self, rows: RowPass, base_seed: int) -> Iterator[Any]:
         """Batches that workers read, which start at once."""
         workers = self._kept_workers
         if workers is None:
@@ -176,7 +185,7 @@ class Loader(DataLoader[Any]):
             workers = self._build_workers(
                 base_seed, self.num_workers, True, collate_fn=self.collate_fn, **parts
             )
-        workers.batch_sampler.current = rows
+        workers.batch_sampler.current = rows.requests(seed_of(self.seed, self.iteration))
         return rows.count(iter(workers))
 
     def _take_stream(self, stream: StreamPass, base_seed: int, is_kept: bool) -> Iterator[Any]:
@@ -221,6 +230,7 @@ class Loader(DataLoader[Any]):
             seed=self.seed,
             is_training=self.is_training,
             shows_progress=self.shows_progress,
+            finish=pin if self._pins() else None,
         )
 
     @property
@@ -242,22 +252,53 @@ class ForeignPass:
     Args:
         batch_size: How many samples a batch counts as.
         start: The state of an earlier pass to go on from.
+        keeps_unused: Whether batches count as used at `settle` only, not when they are handed out.
     """
 
-    def __init__(self, batch_size: int, start: dict[str, Any] | None = None) -> None:
-        self.batch_size = batch_size
+    def __init__(
+        self, batch_size: int, start: dict[str, Any] | None = None, keeps_unused: bool = False
+    ) -> None:
+        self.batch_size, self._keeps_unused = batch_size, keeps_unused
         self.num_batches: int = start["num_batches"] if start else 0
+        self._num_used = self.num_batches
 
     def take(self, batches: Iterator[Any], shows_progress: bool) -> Iterator[Any]:
         """The batches after those seen."""
         read_past(batches, self.num_batches, shows_progress)
         for batch in batches:
             self.num_batches += 1
+            if not self._keeps_unused:
+                self.settle()
             yield batch
+
+    def settle(self) -> None:
+        """An update was made of all that was handed out."""
+        self._num_used = self.num_batches
+
+    def rewind(self) -> None:
+        """There is nothing to forget: batches are read again."""
 
     def state(self) -> dict[str, Any]:
         """How far the pass got."""
-        return {"num_samples": self.num_batches * self.batch_size, "num_batches": self.num_batches}
+        return {"num_samples": self._num_used * self.batch_size, "num_batches": self._num_used}
+
+
+def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:
+    """Which rows of the whole dataset an evaluation was given, in their order; None where that is unknown."""
+    indices = loader.given_indices() if isinstance(loader, Loader) else None
+    if indices is None:
+        return None
+    rows = np.asarray(indices, dtype=np.int64)
+    return rows if loader.chosen_rows is None else np.asarray(loader.chosen_rows, dtype=np.int64)[rows]
+
+
+def num_examples(loader: Any, fallback_batch_size: int) -> int:
+    """How many samples a loader holds, or batches times `fallback_batch_size` if its dataset cannot say."""
+    try:
+        dataset = loader.dataset
+        return len(dataset.dataset if isinstance(dataset, IterableDatasetShard) else dataset)
+    except (NameError, AttributeError, TypeError):
+        return len(loader) * fallback_batch_size
 
 
 def read_past(batches: Iterator[Any], num_batches: int, shows_progress: bool = True) -> None:
@@ -265,14 +306,6 @@ def read_past(batches: Iterator[Any], num_batches: int, shows_progress: bool = T
     seen = islice(batches, num_batches)
     for _ in tqdm(seen, "Reading past", num_batches, unit=" batches", delay=1, disable=not shows_progress):
         pass
-
-
-def has_length(dataset: Any) -> bool:
-    """Whether `len(dataset)` gives an answer."""
-    try:
-        return len(dataset) is not None
-    except (TypeError, AttributeError):  # some libraries raise the latter for a length they do not know yet
-        return False
 
 
 def pin(batch: Any) -> Any:

@@ -1,1 +1,1 @@
-"""A first run: a small reader learns to answer questions about people it has never met."""
+"""A first run: a small model learns to answer questions about people who are not in its training data."""

@@ -20,10 +20,10 @@ from footplate.demo.spans import find_best_spans
 
 
 def main() -> None:
-    """Generate questions, train a reader on them, and ask it about people it has not met."""
+    """Generate questions, train a reader on them, and evaluate it on questions about other people."""
     options = parse_options()
     set_seed(options.seed)
-    torch.set_num_threads(1)  # so small a model gains little from more, and loses much where cores are busy
+    torch.set_num_threads(1)  # a small model gains little from more threads, and loses if the cores are busy
 
     train_examples, held_out_examples = generate_examples(num_train=8000, num_held_out=500, seed=options.seed)
     tokenizer = WordTokenizer(f"{example.question} {example.context}" for example in train_examples)
@@ -31,8 +31,7 @@ def main() -> None:
     eval_dataset = FactsDataset(held_out_examples, tokenizer)
     model = SpanReader(num_words=len(tokenizer))
     print(
-        f"{len(train_dataset)} questions to learn from, "
-        f"{len(eval_dataset)} held out about people who appear in none of those."
+        f"Training on {len(train_dataset)} questions, evaluating on {len(eval_dataset)} about other people."
     )
 
     args = TrainingArguments(
@@ -54,8 +53,10 @@ def main() -> None:
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         spans = find_best_spans(*prediction.predictions)  # the model's start_logits and end_logits
-        given = dict(enumerate(eval_dataset.read_spans(spans)))
-        golds = [{"id": number, "answers": [answer]} for number, answer in enumerate(eval_dataset.answers)]
+        assert prediction.indices is not None
+        rows = prediction.indices.tolist()  # which rows: before training, metrics are tried on one batch
+        given = dict(zip(rows, eval_dataset.read_spans(spans, rows), strict=True))
+        golds = [{"id": row, "answers": [eval_dataset.answers[row]]} for row in rows]
         return compute_squad_metrics(given, golds)
 
     trainer = Trainer(

@@ -1,4 +1,4 @@
-"""Small invented worlds told in short passages, with questions whose answers are spans of the passage."""
+"""Short passages of invented facts, and questions whose answers are spans of the passage."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ RELATIONS = [
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that is true of one person."""
+    """One fact about one person."""
 
     relation: Relation
     name: str
@@ -165,19 +165,22 @@ def generate_examples(
 
     Args:
         num_train: How many examples to train on.
-        num_held_out: How many to evaluate on; a first and a last name that meet here never meet in training.
-        seed: Decides who exists, what is told and what is asked.
+        num_held_out: How many to evaluate on; no full name of these appears in training.
+        seed: Decides the people, the facts and the questions.
     """
     rng = random.Random(seed)
     people = [(first, last) for first in FIRST_NAMES for last in LAST_NAMES]
     rng.shuffle(people)
-    known, strangers = people[: len(people) * 4 // 5], people[len(people) * 4 // 5 :]
-    train = [ask_about(invent_facts(known, rng), rng) for _ in range(num_train)]
-    return train, [ask_about(invent_facts(strangers, rng), rng) for _ in range(num_held_out)]
+    train_people, held_out_people = people[: len(people) * 4 // 5], people[len(people) * 4 // 5 :]
+    train = [ask_about(invent_facts(train_people, rng), rng) for _ in range(num_train)]
+    return train, [ask_about(invent_facts(held_out_people, rng), rng) for _ in range(num_held_out)]
 
 
 def invent_facts(people: list[tuple[str, str]], rng: random.Random) -> list[Fact]:
-    """The same two relations for three people, two of whom share their first or their last name."""
+    """The same two relations for three people, two of whom share a first or a last name.
+
+    The shared name makes the reader compare whole names: half a name does not tell the person.
+    """
     (first, last), other = rng.sample(people, 2)
     alike = [person for person in people if (person[0] == first) != (person[1] == last) and person != other]
     names = [" ".join(person) for person in ((first, last), rng.choice(alike), other)]
@@ -189,7 +192,7 @@ def invent_facts(people: list[tuple[str, str]], rng: random.Random) -> list[Fact
 
 
 def ask_about(facts: list[Fact], rng: random.Random) -> Example:
-    """A passage that tells `facts` in random order and words, and a question about one of them."""
+    """A passage that states `facts` in random order and wording, and a question about one of them."""
     asked = rng.choice(facts)
     asks_who = rng.random() < 0.25
     question = rng.choice(asked.relation.name_questions if asks_who else asked.relation.value_questions)
@@ -221,7 +224,7 @@ class WordTokenizer:
 
     @staticmethod
     def find_words(text: str) -> list[tuple[int, int]]:
-        """The first character and the one behind the last, for every word of `text`."""
+        """Where every word of `text` starts and ends; the end is exclusive."""
         return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
 
     def encode(self, text: str) -> list[int]:
@@ -229,7 +232,7 @@ class WordTokenizer:
         return [self.ids.get(text[start:end], UNKNOWN) for start, end in self.find_words(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text again: words with a space between them, none before a punctuation mark."""
+        """The text of `ids`: words with a space between them, but no space before a punctuation mark."""
         words = [self.words[index] for index in ids if index not in (PADDING, SEPARATOR)]
         return re.sub(r" (?=[.,?])", "", " ".join(words))
 
@@ -260,13 +263,13 @@ class FactsDataset(Dataset[dict[str, Tensor]]):
         return [example.answer for example in self.examples]
 
     def encode(self, example: Example, max_tokens: int) -> dict[str, Tensor]:
-        """One example under the names that the model's forward has."""
+        """One example under the names that the model's forward takes."""
         question = [*self.tokenizer.encode(example.question), SEPARATOR]
         context = self.tokenizer.encode(example.context)
         num_tokens = len(question) + len(context)
         if num_tokens > max_tokens:
             raise ValueError(
-                f"An example has {num_tokens} tokens, but max_tokens is {max_tokens}: set it higher."
+                f"An example has {num_tokens} tokens, but max_tokens is {max_tokens}. Set max_tokens higher."
             )
         num_padding = max_tokens - num_tokens
         starts, ends = zip(*self.tokenizer.find_words(example.context), strict=True)
@@ -279,9 +282,9 @@ class FactsDataset(Dataset[dict[str, Tensor]]):
         }
         return {name: torch.tensor(values) for name, values in row.items()}
 
-    def read_spans(self, spans: Iterable[Sequence[int]]) -> list[str]:
-        """The text between a first and a last token, for one such pair per example."""
-        return [self.read_span(example, *span) for example, span in zip(self.examples, spans, strict=True)]
+    def read_spans(self, spans: Iterable[Sequence[int]], rows: Iterable[int]) -> list[str]:
+        """The text between a first and a last token, for one such pair per row."""
+        return [self.read_span(self.examples[row], *span) for row, span in zip(rows, spans, strict=True)]
 
     def read_span(self, example: Example, first: int, last: int) -> str:
         """The characters of the context from token `first` to token `last` of the example's row."""

@@ -13,7 +13,7 @@ class SpanReader(nn.Module):
     Args:
         num_words: Size of the vocabulary.
         width: Size of a word's vector.
-        num_blocks: How many times the reader looks at neighbours, then at everything.
+        num_blocks: How many times the reader looks at neighbours, then at all words.
     """
 
     def __init__(self, num_words: int, width: int = 64, num_blocks: int = 2) -> None:
@@ -38,15 +38,15 @@ class SpanReader(nn.Module):
             input_ids: Word numbers, one row per question and context.
             token_type_ids: 1 on the context, 0 elsewhere.
             attention_mask: 0 on padding, 1 elsewhere.
-            start_positions: Where each answer's first word stands.
-            end_positions: Where each answer's last word stands.
+            start_positions: The index of each answer's first word.
+            end_positions: The index of each answer's last word.
         """
         shared = find_shared_words(input_ids, token_type_ids)
         hidden = self.words(input_ids) + self.segments(token_type_ids) + self.shared(shared)
         for block in self.blocks:
             hidden = block(hidden, attention_mask == 0)
         scores = self.scores(hidden)
-        # no answer lies outside the context, so no probability should either
+        # every answer lies in the context: give other positions almost no probability
         scores = scores.masked_fill(token_type_ids[..., None] == 0, -1e4)
         start_logits, end_logits = scores.unbind(-1)
         outputs = {"start_logits": start_logits, "end_logits": end_logits}
@@ -62,7 +62,7 @@ class ReaderBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        # seven words reach from a name to its fact, and tell word order: the model has no position embedding
+        # only here is word order seen: there is no position embedding; seven words join a name and its fact
         self.neighbours = nn.Conv1d(width, width, kernel_size=7, padding=3)
         self.attention = nn.TransformerEncoderLayer(
             width, nhead=4, dim_feedforward=2 * width, dropout=0.0, batch_first=True, norm_first=True

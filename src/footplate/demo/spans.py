@@ -1,4 +1,4 @@
-"""From logits to the spans they favour."""
+"""Find the span with the highest score in the logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 
 def find_best_spans(start_logits: Array, end_logits: Array, max_tokens: int = 8) -> Array:
-    """The first and last token of the likeliest span of each row.
+    """The first and last token of the span with the highest score in each row.
 
     Args:
         start_logits: Scores of the first token, one row per example; very low outside the context.

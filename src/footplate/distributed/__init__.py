@@ -1,1 +1,1 @@
-"""How a model is prepared, synchronised, clipped and stepped on the hardware at hand."""
+"""How a model is prepared, synchronised, clipped and stepped on the available hardware."""

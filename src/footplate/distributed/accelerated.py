@@ -1,4 +1,4 @@
-"""Mixed precision, by way of Accelerate."""
+"""Mixed precision, with Accelerate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from footplate.distributed.strategy import Strategy
 
 
 class AcceleratedStrategy(Strategy):
-    """Forward in autocast; with float16 also a loss scaler around backward, clip and step."""
+    """Runs forward in autocast; with float16, scales the loss for backward, clipping and step."""
 
     def __init__(self, accelerator: Any, steps_in_backward: bool = False) -> None:
         self.accelerator = accelerator
@@ -23,34 +23,32 @@ class AcceleratedStrategy(Strategy):
 
     @property
     def step_was_skipped(self) -> bool:  # type: ignore[override]
-        """Whether the scaler found an overflow and left the weights alone."""
+        """Whether the scaler found an overflow and did not change the weights."""
         return self.is_scaled and bool(self.accelerator.optimizer_step_was_skipped)
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
-        """Run forward in autocast and give its outputs in full precision."""
+        """Make forward run in autocast and return its outputs in full precision."""
         if getattr(model.forward, "__wrapped__", None) is not None and hasattr(model, "_original_forward"):
-            return model  # already done by an earlier call
+            return model  # an earlier call has wrapped its forward already
         prepared: nn.Module = self.accelerator.prepare_model(model)
         return prepared
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Let the scaler unscale and refuse updates; bfloat16 needs no scaler."""
+        """Let the scaler unscale gradients and skip updates; bfloat16 needs no scaler."""
         if not self.is_scaled and not self.steps_in_backward:
             return optimizer
         prepared: Optimizer = self.accelerator.prepare_optimizer(optimizer)
         return prepared
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
-        """Scale where there is a scaler; LOMO steps in here and must be told its rate."""
+        """Scale the loss if there is a scaler; LOMO updates the weights here and needs its learning rate."""
         if self.steps_in_backward:
             self.accelerator.backward(loss, **kwargs)
-        elif self.is_scaled:
-            super().backward(self.accelerator.scaler.scale(loss), **kwargs)
         else:
-            super().backward(loss, **kwargs)
+            super().backward(self.scaler.scale(loss) if self.is_scaled else loss, **kwargs)
 
     def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
-        """Unscale before measuring."""
+        """Unscale the gradients before measuring and clipping."""
         if self.is_scaled:
             self.accelerator.unscale_gradients()
         return super().clip_grad_norm(parameters, max_norm)

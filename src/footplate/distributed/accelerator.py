@@ -1,4 +1,4 @@
-"""The `Accelerator` the arguments describe."""
+"""Build the `Accelerator` that the arguments describe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def build_accelerator(args: TrainingArguments) -> Any:
-    """An `accelerate.Accelerator`; footplate accumulates by itself, so it is told of single steps."""
+    """An `accelerate.Accelerator` for single steps: footplate accumulates gradients by itself."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
@@ -23,8 +23,9 @@ def build_accelerator(args: TrainingArguments) -> Any:
         non_blocking=config.non_blocking,
         data_seed=args.data_seed,
     )
-    kept = AcceleratorState._shared_state  # one per process: a second Trainer may want another precision
-    if kept and kept.get("_mixed_precision") != args.mixed_precision:
+    # one state for the whole process: Accelerate refuses another precision until it is reset
+    shared = AcceleratorState._shared_state
+    if shared and shared.get("_mixed_precision") != args.mixed_precision:
         AcceleratorState._reset_state()
     return Accelerator(
         cpu=args.device.type == "cpu",

@@ -1,4 +1,4 @@
-"""The verbs the loop needs of the hardware, and their plain meaning: one process, one device."""
+"""The operations that the loop needs from the hardware, for one process on one device."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Strategy:
-    """One process in full precision. Subclasses change what their hardware or precision asks for."""
+    """One process in full precision; subclasses change what their hardware or precision needs."""
 
-    is_scaled = False  # a loss scaler watches for overflow and refuses such updates by itself
-    step_was_skipped = False  # set where it refused the last one
-    scaler: Any = None  # the scaler itself, whose state belongs into a checkpoint
+    is_scaled = False  # a loss scaler finds overflows and skips such updates by itself
+    step_was_skipped = False  # whether the scaler skipped the last update
+    scaler: Any = None  # the scaler itself; its state is saved in checkpoints
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
-        """The model as forward and backward shall use it; its weights stay those of `model`."""
+        """The model to use in forward and backward; it shares its weights with `model`."""
         return model
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """The optimizer as the loop shall step it."""
+        """The optimizer that the loop steps."""
         return optimizer
 
     def accumulate(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Context of one micro-batch; only the last of an update synchronises gradients."""
+        """The context of one micro-batch; only the last one of an update synchronises gradients."""
         return _NOTHING
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
@@ -41,13 +41,13 @@ class Strategy:
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
 
     def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
-        """The norm of all gradients before clipping; `max_norm` of None, 0 or less measures only."""
+        """Clip the gradients and return their earlier norm; without a positive `max_norm`, only measure."""
         max_norm = max_norm or 0.0
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if len({(type(grad), grad.dtype, grad.device, grad.layout) for grad in gradients}) != 1:
             return _clip_mixed(gradients, max_norm)
         with torch.no_grad():
-            # the bits of torch's clip_grad_norm_, in half its time: it sorts the tensors by kind first
+            # the same bits as torch's clip_grad_norm_ in half the time: that one sorts the tensors first
             norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
             if max_norm > 0:
                 torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
@@ -55,7 +55,7 @@ class Strategy:
 
 
 def _clip_mixed(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """Clip gradients of several dtypes, devices or layouts, or none at all."""
+    """Clip gradients of several dtypes, devices or layouts, or an empty list."""
     norm = get_total_norm(gradients)
     if max_norm > 0:
         factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
@@ -65,7 +65,7 @@ def _clip_mixed(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
 
 
 def build_strategy(args: TrainingArguments, build_accelerator: Callable[[], Any]) -> Strategy:
-    """The strategy that precision, optimizer and number of processes ask for."""
+    """The strategy for the precision, the optimizer and the number of processes."""
     world_size = args.world_size
     if world_size > 1:
         raise ValueError(

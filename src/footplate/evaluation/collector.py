@@ -1,4 +1,4 @@
-"""Everything one evaluation gathers, batch by batch, on the host."""
+"""Everything that one evaluation collects, batch by batch, on the host."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from footplate.comm import map_nested, nested_numpify
+from footplate.batch import IGNORED_LABEL
+from footplate.comm import nested_numpify
 from footplate.evaluation.buffers import NestedBuffer, nested_bytes
 from footplate.evaluation.container import BatchList
 from footplate.evaluation.memory_limit import MemoryBudget
 
-MAX_PENDING = 1000  # numbers that wait on the device before they become one tensor
+MAX_PENDING = 1000  # small tensors to keep on the device before they are joined to one
 
 
 class Collector:
-    """Predictions, labels, inputs and losses of one evaluation; what is never added stays None.
+    """Predictions, labels, inputs and losses of one evaluation; None for what is never added.
 
-    Each batch leaves its device when it is added, whatever `eval_accumulation_steps` says.
+    Each batch is copied to the host when it is added, whatever `eval_accumulation_steps` says.
 
     Args:
-        num_samples: Rows that the evaluation will see, where that is known.
-        batch_size: Rows that a batch counts for when it does not say.
+        num_samples: Rows that the evaluation will see, if known.
+        batch_size: Rows of a batch that is added without `num_rows`.
         concat: Join the batches at the end; else each result is a list with one entry per batch.
-        loss_weighting: "items" weighs a batch's loss by its items, anything else by its rows.
-        padding_index: What fills up rows that are shorter than the longest.
-        memory_limit: Bytes that may stay in memory; None takes most of what is free.
-        spill_folder: Where what passes the limit goes; None takes the system's folder for temporary files.
-        expects_rows: Rows that will be added, where samplers of several processes repeat some to fill up the
-            last batch; those past `num_samples` are dropped.
-        find_rows: Says which rows of the dataset came so far, in their order; None where that is unknown.
+        loss_weighting: "items" weighs a batch's loss by its items, any other value by its rows.
+        padding_index: The value that pads rows shorter than the longest.
+        memory_limit: Bytes that may stay in memory; None allows most of the free memory.
+        spill_folder: Where data beyond the limit goes; None uses the system's folder for temporary files.
+        find_rows: Returns the rows of the dataset read so far, in their order; None if they are unknown.
     """
 
     def __init__(
@@ -43,15 +42,13 @@ class Collector:
         *,
         concat: bool = True,
         loss_weighting: str | None = None,
-        padding_index: int = -100,
+        padding_index: int = IGNORED_LABEL,
         memory_limit: int | None = None,
         spill_folder: str | os.PathLike[str] | None = None,
-        expects_rows: int | None = None,
         find_rows: Callable[[], np.ndarray | None] | None = None,
     ) -> None:
         self.num_observed = 0
         self._num_expected = num_samples
-        self._drops_surplus = bool(num_samples and expects_rows and expects_rows > num_samples)
         self._batch_size = batch_size
         self._concat = concat
         self._by_items = loss_weighting == "items"
@@ -73,23 +70,16 @@ class Collector:
         num_rows: int | None = None,
         num_items: int | torch.Tensor | None = None,
     ) -> None:
-        """Take in one batch; None means that there is nothing to keep.
+        """Add one batch; None means that there is nothing to keep.
 
         Args:
             losses: The mean loss of the batch, or one loss per row.
-            predictions: What the model answered.
-            labels: What was to be answered.
+            predictions: What the model returned.
+            labels: The expected answers.
             inputs: The model's main input.
-            num_rows: Rows of the batch, where it has rows.
-            num_items: Items the loss is a mean of; rows when None.
+            num_rows: Rows of the batch, if it has rows.
+            num_items: Number of items in the mean loss; None for the number of rows.
         """
-        batch = {"predictions": predictions, "labels": labels, "inputs": inputs}
-        if self._drops_surplus and num_rows and self.num_observed + num_rows > self.num_samples:
-            num_left = self.num_samples - self.num_observed
-            if not num_left:
-                return
-            losses, batch = _first_rows((losses, batch), num_rows, num_left)
-            num_rows = num_left
         self.num_observed += num_rows or 0
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
@@ -100,12 +90,13 @@ class Collector:
                 self._items.add(
                     torch.as_tensor(rows if num_items is None else num_items, device=losses.device)
                 )
+        batch = {"predictions": predictions, "labels": labels, "inputs": inputs}
         for name, tensors in batch.items():
             if tensors is not None:
                 self._buffer(name, batch, num_rows).add(tensors)
 
     def _buffer(self, name: str, batch: dict[str, Any], num_rows: int | None) -> NestedBuffer | BatchList:
-        """Where `name` is kept; with the first batch comes the question whether all of it will fit."""
+        """The buffer of `name`; the first batch decides whether the whole evaluation fits in memory."""
         if not self._buffers and self._num_expected and num_rows:
             num_batches = max(1.0, self._num_expected / num_rows)
             self._budget.project(math.ceil(nested_bytes(batch) * num_batches))
@@ -120,24 +111,20 @@ class Collector:
     def _arrays(self, name: str) -> Any:
         return self._buffers[name].arrays() if name in self._buffers else None
 
-    def release(self) -> None:
-        """Let go of all arrays; what others hold of them stays theirs."""
-        self._buffers.clear()
-
     @property
     def num_samples(self) -> int:
-        """Rows that the evaluation covers: as announced, else as seen."""
+        """Rows of the evaluation: as announced, else as added."""
         return self._num_expected or self.num_observed
 
     @property
     def indices(self) -> np.ndarray | None:
-        """Which rows of the dataset were added; None where they have no index."""
+        """Which rows of the dataset were added; None if they have no index."""
         rows = self._find_rows() if self._find_rows is not None else None
         return None if rows is None else rows[: self.num_observed]  # a loader may have read ahead
 
     @property
     def weight(self) -> float:
-        """What the mean loss is over: rows, or items where those weigh."""
+        """What the mean loss is divided by: the number of rows, or of items with loss_weighting="items"."""
         return float(sum(self._items.values().tolist()) if self._by_items else sum(self._rows))
 
     @property
@@ -157,7 +144,7 @@ class Collector:
 
     @property
     def losses(self) -> Any:
-        """One loss per row: the batch's own mean stands for each of its rows."""
+        """One loss per row; rows of a batch with one mean loss all get that loss."""
         if not self._rows:
             return None
         per_row, rows = self._losses_per_row()
@@ -172,7 +159,7 @@ class Collector:
 
     @property
     def loss_keys(self) -> list[str]:
-        """The metric that the losses give, if there are any."""
+        """The names of the metrics that the losses give: "loss", or none."""
         return ["loss"] if self._rows else []
 
     def _losses_per_row(self) -> tuple[np.ndarray, np.ndarray]:
@@ -182,17 +169,17 @@ class Collector:
         return np.repeat(self._losses.values(), np.repeat(times, given)), given * times
 
     def _mean_over_items(self) -> float:
-        """Sum over items divided by the number of items, so that it does not matter how batches were cut."""
+        """The sum over items divided by the number of items: it does not depend on the batches."""
         weights = [float(items) for items in self._items.values()]
         batches = np.split(self._losses.values(), np.cumsum(self._losses.sizes)[:-1])
         means = [float(losses.astype(np.float64).mean()) for losses in batches]
-        # a batch without items has no mean: 0 * nan would spoil the sum
+        # a batch without items has the mean nan, and 0 * nan would make the whole sum nan
         total = sum(mean * weight for mean, weight in zip(means, weights, strict=True) if weight)
         return total / sum(weights) if any(weights) else float("nan")
 
 
 class _Numbers:
-    """A few numbers per batch, on the device until they are asked for: reading one would be a host sync."""
+    """A few numbers per batch, kept on the device: reading each one would be a host sync."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -212,14 +199,4 @@ class _Numbers:
         if not self._pending:
             return np.empty(0)
         self._join()
-        return np.asarray(nested_numpify(self._pending[0]))  # host sync: the only one that they need
-
-
-def _first_rows(batch: Any, num_rows: int, num_left: int) -> Any:
-    """The first rows of everything in a batch that has all of them."""
-
-    def cut(leaf: Any) -> Any:
-        has_rows = getattr(leaf, "ndim", 0) > 0 and len(leaf) == num_rows
-        return leaf[:num_left] if has_rows else leaf
-
-    return map_nested(cut, batch)
+        return np.asarray(nested_numpify(self._pending[0]))  # host sync: one for all numbers

@@ -1,4 +1,4 @@
-"""How a model generates at evaluation: who generates, with what settings, and whether those agree."""
+"""How a model generates during evaluation: which module, with which settings, and whether they agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from footplate.wrappers import bare_model, unwrap_model
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_LENGTH = 20  # new tokens that transformers generates when nobody says how many
+DEFAULT_LENGTH = 20  # new tokens that transformers generates without a setting
 
 # ---- the model ----
 
@@ -34,16 +34,16 @@ def get_generator(model: nn.Module) -> Any:
 
 
 def continues_prompt(model: nn.Module) -> bool:
-    """Whether the model has no encoder, so that what it generates begins with its input."""
+    """Whether the model has no encoder, so that a generated text begins with its input."""
     bare = bare_model(model)
     is_encoder_decoder = getattr(getattr(bare, "config", None), "is_encoder_decoder", None)
-    if is_encoder_decoder is None:  # a module of the user's own says so as it does for its loss
+    if is_encoder_decoder is None:  # a plain module has the attribute that also describes its loss
         return bool(getattr(bare, "loss_shifts_labels", False))
     return not is_encoder_decoder
 
 
 def get_pad_token_id(processing_class: Any, model: nn.Module) -> int:
-    """What fills up short rows: the pad token, else the end of text, of the tokenizer or of the model."""
+    """The token that pads short rows: the pad token, else the end of text, of the tokenizer or the model."""
     bare = bare_model(model)
     config = getattr(bare, "config", None)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
@@ -56,8 +56,8 @@ def get_pad_token_id(processing_class: Any, model: nn.Module) -> int:
         if token is not None:
             return int(token)
     raise ValueError(
-        "predict_with_generate=True needs a pad token, for generated texts differ in length. Pass a "
-        "tokenizer with pad_token_id as `processing_class`, or set model.config.pad_token_id."
+        "predict_with_generate=True needs a pad token, because generated texts differ in length. Pass "
+        "a tokenizer with pad_token_id as `processing_class`, or set model.config.pad_token_id."
     )
 
 
@@ -65,13 +65,13 @@ def get_pad_token_id(processing_class: Any, model: nn.Module) -> int:
 
 
 def load_generation_config(given: Any) -> Any:
-    """A `GenerationConfig` from one, which is copied, from a file, a folder, or a name on the Hub."""
+    """A `GenerationConfig`: a copy of a given one, or read from a file, a folder or a name on the Hub."""
     config = deepcopy(given) if hasattr(given, "validate") else _read_generation_config(given)
     try:
         config.validate(strict=True)
     except ValueError as error:
         raise ValueError(
-            f"generation_config holds settings that do not go together: {error} Change them, for a model "
+            f"generation_config holds settings that contradict each other: {error} Change them: a model "
             "with such a configuration cannot be saved."
         ) from None
     return config
@@ -82,8 +82,8 @@ def _read_generation_config(given: Any) -> Any:
         from transformers import GenerationConfig
     except ImportError:
         raise ImportError(
-            "generation_config needs transformers: pip install footplate[hf], or pass what generate takes "
-            "to evaluate() and predict()."
+            "generation_config needs transformers: pip install footplate[hf], or pass the settings of "
+            "generate to evaluate() and predict()."
         ) from None
     if not isinstance(given, (str, os.PathLike)):
         raise TypeError(f"generation_config={given!r} is neither a GenerationConfig nor the path of one.")
@@ -93,27 +93,27 @@ def _read_generation_config(given: Any) -> Any:
         return GenerationConfig.from_pretrained(source, **options)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"generation_config={str(given)!r} gives no configuration: it must be a JSON file, a folder with "
+            f"generation_config={str(given)!r} cannot be read: it must be a JSON file, a folder with "
             f"a generation_config.json, or the name of a model on the Hub. {error}"
         ) from error
 
 
 def check_is_looked_at(prediction_loss_only: bool, is_looked_at: bool, evaluates: bool) -> None:
-    """What is generated is not thrown away."""
+    """Refuse, or warn of, settings under which generated texts are thrown away."""
     if prediction_loss_only:
         raise ValueError(
-            "predict_with_generate=True and prediction_loss_only=True contradict each other: what is "
-            "generated would be thrown away. Set one of them to False."
+            "predict_with_generate=True and prediction_loss_only=True contradict each other: the "
+            "generated texts would be thrown away. Set one of them to False."
         )
     if evaluates and not is_looked_at:
         logger.warning(
-            "predict_with_generate=True generates nothing in evaluate(): without compute_metrics nobody "
-            "would look at it. Pass compute_metrics to Seq2SeqTrainer; predict() generates in any case."
+            "predict_with_generate=True generates nothing in evaluate(): without compute_metrics the "
+            "texts would not be used. Pass compute_metrics to Seq2SeqTrainer; predict() always generates."
         )
 
 
 def check_settings(settings: Mapping[str, Any], config: Any, takes: Callable[[str], bool]) -> None:
-    """Settings of a call agree with one another and with those that the model brings.
+    """Check that the settings of a call agree with each other and with those of the model.
 
     Args:
         settings: What is passed to `generate`.
@@ -122,7 +122,7 @@ def check_settings(settings: Mapping[str, Any], config: Any, takes: Callable[[st
     """
     unknown = [name for name in settings if not takes(name)]
     if unknown:
-        raise ValueError(f"The model's generate does not take {unknown}. Leave out what sets them.")
+        raise ValueError(f"The model's generate does not take {unknown}. Remove these settings.")
 
     def value_of(name: str) -> Any:
         value = settings.get(name)
@@ -136,7 +136,7 @@ def check_settings(settings: Mapping[str, Any], config: Any, takes: Callable[[st
     if num_sequences > num_beams and not (value_of("do_sample") and num_beams == 1):
         raise ValueError(
             f"num_return_sequences={num_sequences} asks for more texts than {_named('num_beams')}="
-            f"{num_beams} finds. Raise generation_num_beams, ask for fewer, or set do_sample=True."
+            f"{num_beams} can give. Raise generation_num_beams, ask for fewer, or set do_sample=True."
         )
 
 
@@ -145,10 +145,10 @@ def _check_lengths(settings: Mapping[str, Any], value_of: Callable[[str], Any]) 
     if settings.get("max_length") is not None and max_new_tokens is not None:
         raise ValueError(
             f"{_named('max_length')}={settings['max_length']} and max_new_tokens={max_new_tokens} both limit "
-            "the length, and generate would silently go by the second. Set only one: leave out "
+            "the length, and generate would silently use the second. Set only one: leave out "
             "generation_max_length, or set max_new_tokens of the generation_config to None."
         )
-    # new tokens go before total lengths: only the pair that is in force can contradict
+    # limits on new tokens override limits on the whole length: only the pair in force can contradict itself
     kind = "length" if max_new_tokens is None else "new_tokens"
     least, most = value_of(f"min_{kind}"), value_of(f"max_{kind}")
     if least is not None and most is not None and least > most:
@@ -160,24 +160,24 @@ def _check_lengths(settings: Mapping[str, Any], value_of: Callable[[str], Any]) 
 
 
 def _named(name: str) -> str:
-    """A setting of `generate` beside the training argument that sets it."""
+    """A setting of `generate`, with the training argument that sets it, for messages."""
     arguments = {"max_length": "generation_max_length", "num_beams": "generation_num_beams"}
     return f"{name} ({arguments[name]})" if name in arguments else name
 
 
 def describe_settings(settings: Mapping[str, Any], config: Any) -> tuple[str, bool]:
-    """One line on how texts are generated, and whether their length is one that nobody chose."""
+    """One line that says how texts are generated, and whether their length is only a default."""
     chosen = config.to_diff_dict() if hasattr(config, "to_diff_dict") else {}
     chosen = {**chosen, **settings}
     shown = ", ".join(
         f"{name}={value}"
         for name, value in sorted(chosen.items())
-        # a switch that is off says nothing about the text
+        # a switch that is off does not change the text
         if value is not None and value is not False and not name.startswith(("_", "transformers_version"))
     )
     if config is None or any(chosen.get(name) is not None for name in ("max_length", "max_new_tokens")):
         return f"Evaluation generates with {shown or 'the defaults of the model'}.", False
     return (
-        f"Nothing says how long a generated text may become, so it ends after {DEFAULT_LENGTH} tokens. Set "
+        f"No setting limits the length of generated texts, so they end after {DEFAULT_LENGTH} tokens. Set "
         f"generation_max_length, or max_new_tokens in generation_config. Evaluation generates with {shown}."
     ), True

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-# a method of the trainer, and the stage whose memory it accounts for
+# methods of the trainer, and the stage that each one measures
 STAGES = {
     "__init__": "init",
     "train": "train",
@@ -24,7 +24,7 @@ SAMPLING_SECONDS = 0.002
 
 
 class TrainerMemoryTracker:
-    """Measures what a stage allocates and the peak above it; a stage inside another is part of the outer one.
+    """Measures what a stage allocates and its peak; a stage inside another one counts as part of it.
 
     Args:
         skip_memory_metrics: Measure nothing.
@@ -45,14 +45,14 @@ class TrainerMemoryTracker:
         """Begin to measure.
 
         Args:
-            stage: "init", "train", "eval" or "test"; by default read off the name of the calling method.
+            stage: "init", "train", "eval" or "test"; by default chosen by the name of the calling method.
         """
         if self.skip_memory_metrics:
             return
         stage = stage or _stage_of_caller()
         if self.cur_stage not in (None, stage):
             return
-        if self._sampler is not None:  # the same stage begins again: the earlier start never ended
+        if self._sampler is not None:  # the stage starts again after an error ended it
             self._sampler.stop()
         self.cur_stage = stage
         gc.collect()
@@ -91,7 +91,7 @@ class TrainerMemoryTracker:
             self._report(stage, metrics)
 
     def _report(self, stage: str, metrics: MutableMapping[str, Any]) -> None:
-        """Add what was measured; the first report carries the constructor's figures too."""
+        """Add the figures of a stage; the first report also has those of the constructor."""
         stages = [stage] if self._is_init_reported or "init" not in self._done else ["init", stage]
         self._is_init_reported = True
         for name in stages:
@@ -105,7 +105,7 @@ class TrainerMemoryTracker:
 
 
 class _PeakSampler:
-    """A thread that looks at the memory again and again and remembers the most it saw."""
+    """A thread that reads the memory in use at short intervals and keeps the highest value."""
 
     def __init__(self, read_memory: Callable[[], int]) -> None:
         self._read_memory = read_memory
@@ -115,7 +115,7 @@ class _PeakSampler:
         self._thread.start()
 
     def _watch(self) -> None:
-        # a pause between looks leaves the interpreter to the training, at the price of missing short peaks
+        # the pause leaves the interpreter to the training; the price is that short peaks are missed
         while not self._should_stop.wait(SAMPLING_SECONDS):
             self._peak = max(self._peak, self._read_memory())
 
@@ -146,7 +146,7 @@ def _stage_of_caller() -> str:
 
 
 def _host_memory_reader() -> Callable[[], int]:
-    """A function that gives the bytes of host memory this process holds."""
+    """A function that returns the bytes of host memory that this process uses."""
     try:
         import psutil
     except ImportError as error:
@@ -158,7 +158,7 @@ def _host_memory_reader() -> Callable[[], int]:
 
 
 def _find_device_module() -> ModuleType | None:
-    """The torch module that counts the accelerator's memory, where there is one."""
+    """The torch module that counts the accelerator's memory; None without an accelerator."""
     return torch.get_device_module() if torch.accelerator.is_available() else None
 
 

@@ -1,11 +1,11 @@
-"""The numbers an evaluation reports: named, plain, printed, saved and compared."""
+"""The numbers that an evaluation reports: their names, and how to print, save and compare them."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from footplate.comm import map_nested
 
 
 def prefix_keys(metrics: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The metrics with `prefix_` before every key that lacks it; keys that had it come first."""
+    """The metrics with `prefix_` before every key; keys that had it already come first."""
     start = f"{prefix}_"
     prefixed = {key: value for key, value in metrics.items() if key.startswith(start)}
     for key, value in metrics.items():
@@ -48,12 +48,17 @@ def _plain_number(value: Any) -> Any:
 
 
 def check_metrics(metrics: Any) -> dict[str, Any]:
-    """What `compute_metrics` returned, which must be a dictionary."""
+    """What `compute_metrics` returned; raises if it is not a dictionary."""
     if not isinstance(metrics, Mapping):
         raise TypeError(
-            f"compute_metrics returned {metrics!r}. Let it return a dictionary of names and numbers."
+            f"compute_metrics returned {metrics!r}. It must return a dictionary of names and numbers."
         )
     return dict(metrics)
+
+
+def preprocess(function: Callable[[Any, Any], Any] | None, logits: Any, labels: Any) -> Any:
+    """The logits for the metrics: what `preprocess_logits_for_metrics` returns, if there is one."""
+    return logits if logits is None or function is None else function(logits, labels)
 
 
 def speed_metrics(
@@ -63,14 +68,14 @@ def speed_metrics(
     num_steps: int | None = None,
     num_tokens: int | None = None,
 ) -> dict[str, float]:
-    """Runtime since `start_time`, and how many samples, steps and tokens went by per second.
+    """The runtime since `start_time`, and the samples, steps and tokens per second.
 
     Args:
         split: What the keys begin with: "train", "eval", "test".
         start_time: `time.time()` when the work began.
-        num_samples: Samples worked off.
-        num_steps: Steps worked off.
-        num_tokens: Tokens worked off.
+        num_samples: Samples processed.
+        num_steps: Steps done.
+        num_tokens: Tokens processed.
     """
     elapsed_seconds = time.time() - start_time
     result = {f"{split}_runtime": round(elapsed_seconds, 4)}
@@ -84,10 +89,10 @@ def speed_metrics(
 
 
 def metrics_format(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics as people read them: megabytes, hours and minutes, four decimals.
+    """The metrics in readable units: megabytes, hours and minutes, four decimals.
 
     Args:
-        metrics: What train, evaluate or predict gave.
+        metrics: What train, evaluate or predict returned.
     """
     return {key: _readable(key, value) for key, value in metrics.items()}
 
@@ -132,7 +137,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def read_metric(metrics: Mapping[str, Any], name: str) -> float:
-    """The value that `metric_for_best_model=name` speaks of, with or without its `eval_`."""
+    """The value of `metric_for_best_model=name`, which may be given with or without `eval_`."""
     key = name if name.startswith("eval_") else f"eval_{name}"
     if key not in metrics:
         raise ValueError(
@@ -143,7 +148,7 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
 
 
 def is_better(new: float, best: float | None, greater_is_better: bool) -> bool:
-    """Whether `new` beats the best so far; not-a-number never does."""
+    """Whether `new` is better than the best so far; NaN never is."""
     if greater_is_better:
         return bool(new > (float("-inf") if best is None else best))
     return bool(new < (float("inf") if best is None else best))

@@ -1,4 +1,4 @@
-"""Texts for a decoder cut in two: the prompt to generate from, and the answer to compare with."""
+"""Split the texts of a decoder into the prompt to generate from and the answer to compare with."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 import torch
 from torch import nn
 
+from footplate.batch import IGNORED_LABEL
 from footplate.comm import map_nested
 
-IGNORED_LABEL = -100
-# entries of a batch that describe the whole text, and are wrong for its prompt alone
-_MADE_FROM_THE_WHOLE = ("position_ids", "cache_position", "shift_labels")
+# entries of a batch that describe the whole text, and would be wrong for its prompt
+_OF_WHOLE_TEXT = ("position_ids", "cache_position", "shift_labels")
 
 
 def cut_prompts(inputs: Mapping[str, Any], labels: Any, pad_token_id: int) -> dict[str, Any]:
-    """A batch for a decoder alone: the tokens before each row's first label, with padding on the left."""
+    """A batch for a decoder-only model: the tokens before each row's first label, padded on the left."""
     token_ids = inputs.get("input_ids")
-    if not isinstance(token_ids, torch.Tensor):  # embeddings, sound: the model's own affair
+    if not isinstance(token_ids, torch.Tensor):  # embeddings or sound, which only the model can split
         return dict(inputs)
     is_prompt = _mask_of(inputs, token_ids) & ~_from_first_label(token_ids, labels)
     check_prompt(int(is_prompt.sum(dim=1).min()))  # host sync
-    prompts = {name: value for name, value in inputs.items() if name not in _MADE_FROM_THE_WHOLE}
+    prompts = {name: value for name, value in inputs.items() if name not in _OF_WHOLE_TEXT}
     for name, value in prompts.items():
         if isinstance(value, torch.Tensor) and value.shape == token_ids.shape:  # one entry per token
             prompts[name] = _pack(value, is_prompt, pad_token_id if name == "input_ids" else 0, to_left=False)
@@ -32,14 +32,14 @@ def cut_prompts(inputs: Mapping[str, Any], labels: Any, pad_token_id: int) -> di
 
 
 def cut_answers(labels: torch.Tensor) -> torch.Tensor:
-    """Each row's first answer, from its first label to the next -100, with padding on the right."""
+    """Each row's first answer, from its first label to the next -100, padded on the right."""
     counts = labels != IGNORED_LABEL
     ended = (counts.cumsum(dim=1) > 0) & ~counts
     return _pack(labels, counts & (ended.cumsum(dim=1) == 0), IGNORED_LABEL, to_left=True)
 
 
 def count_prompt(input_ids: Any, labels: Any) -> int:
-    """Tokens of one sample before its first label; all of them where it has no labels, or has them apart."""
+    """Tokens of a sample before its first label; all tokens if its labels are missing or a separate text."""
     if labels is None or len(labels) != len(input_ids):
         return len(input_ids)
     answer = np.flatnonzero(np.asarray(labels) != IGNORED_LABEL)
@@ -47,7 +47,7 @@ def count_prompt(input_ids: Any, labels: Any) -> int:
 
 
 def check_prompt(num_tokens: int, max_length: int | None = None) -> None:
-    """There is something to generate from, and room for an answer behind it."""
+    """Check that a prompt is not empty and leaves room for an answer."""
     if num_tokens == 0:
         raise ValueError(
             "A sample has no prompt to generate from: its labels begin with the first token. Set labels to "
@@ -62,7 +62,7 @@ def check_prompt(num_tokens: int, max_length: int | None = None) -> None:
 
 
 def drop_prompt(generated: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
-    """What was generated behind the prompts; as it is where it does not begin with them."""
+    """The generated tokens after the prompts; all of them if they do not begin with the prompts."""
     width = prompts.shape[1]
     repeated = prompts.repeat_interleave(max(1, len(generated) // len(prompts)), dim=0)
     begins_with_prompt = generated.shape[1] >= width and torch.equal(generated[:, :width], repeated)
@@ -70,11 +70,11 @@ def drop_prompt(generated: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
 
 
 def free_decoder(inputs: Mapping[str, Any], labels: Any, pad_token_id: int) -> dict[str, Any]:
-    """A batch for encoder and decoder, without decoder inputs that give the answer away or hold -100."""
+    """A batch for an encoder-decoder model, without decoder inputs that contain the answer or -100."""
     decoder_ids = inputs.get("decoder_input_ids")
     if not isinstance(decoder_ids, torch.Tensor):
         return dict(inputs)
-    if isinstance(labels, torch.Tensor) and labels.shape == decoder_ids.shape:  # made of the labels
+    if isinstance(labels, torch.Tensor) and labels.shape == decoder_ids.shape:  # made from the labels
         hidden = ("decoder_input_ids", "decoder_attention_mask")
         return {name: value for name, value in inputs.items() if name not in hidden}
     decoder_ids = decoder_ids.masked_fill(decoder_ids == IGNORED_LABEL, pad_token_id)
@@ -83,8 +83,9 @@ def free_decoder(inputs: Mapping[str, Any], labels: Any, pad_token_id: int) -> d
 
 def _mask_of(inputs: Mapping[str, Any], token_ids: torch.Tensor) -> torch.Tensor:
     mask = inputs.get("attention_mask")
-    has_mask = isinstance(mask, torch.Tensor) and mask.shape == token_ids.shape
-    return mask.bool() if has_mask else torch.ones_like(token_ids, dtype=torch.bool)  # type: ignore[union-attr]
+    if isinstance(mask, torch.Tensor) and mask.shape == token_ids.shape:
+        return mask.bool()
+    return torch.ones_like(token_ids, dtype=torch.bool)
 
 
 def _from_first_label(token_ids: torch.Tensor, labels: Any) -> torch.Tensor:
@@ -94,7 +95,7 @@ def _from_first_label(token_ids: torch.Tensor, labels: Any) -> torch.Tensor:
 
 
 def _pack(values: torch.Tensor, keep: torch.Tensor, fill: int, to_left: bool) -> torch.Tensor:
-    """The kept entries of each row side by side, in their order, as wide as the longest row."""
+    """The entries to keep of each row, side by side and in order; as wide as the longest row needs."""
     width = int(keep.sum(dim=1).max()) if keep.numel() else 0  # host sync
     order = (~keep if to_left else keep).to(torch.int8).argsort(dim=1, stable=True)
     order = order[:, :width] if to_left else order[:, order.shape[1] - width :]
@@ -102,13 +103,13 @@ def _pack(values: torch.Tensor, keep: torch.Tensor, fill: int, to_left: bool) ->
 
 
 def pad_to_length(tensor: torch.Tensor, length: int, pad_token_id: int) -> torch.Tensor:
-    """Rows filled up on the right to `length`."""
+    """The rows, padded on the right to `length`."""
     missing = length - tensor.shape[-1]
     return nn.functional.pad(tensor, (0, missing), value=pad_token_id) if missing > 0 else tensor
 
 
 def fill_ignored(arrays: Any, pad_token_id: int) -> None:
-    """Put the pad token, in place, where -100 fills up generated rows: a tokenizer cannot decode -100."""
+    """Replace -100 by the pad token, in place: a tokenizer cannot decode -100."""
 
     def fill(leaf: Any) -> None:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "i":

@@ -1,4 +1,4 @@
-"""The rows that were evaluated, for metrics that look at more of them than the model did."""
+"""The evaluated rows with all their columns, for metrics that need more than the model's inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 
 class RowColumns(Mapping[str, Any]):
-    """The columns of a dataset, each read when it is asked for, in the order in which rows were evaluated.
+    """The columns of a dataset in the order in which rows were evaluated; each is read on access.
 
     Args:
         dataset: The dataset as the user gave it, with every column.
-        indices: Its rows in the order of the predictions.
+        indices: The rows of the dataset, in the order of the predictions.
     """
 
     def __init__(self, dataset: Any, indices: np.ndarray) -> None:
@@ -24,7 +24,7 @@ class RowColumns(Mapping[str, Any]):
         if name not in self._names():
             raise KeyError(f"{name!r} is not a column of the evaluated rows, which have {self._names()}.")
         if hasattr(self._dataset, "select") and name in getattr(self._dataset, "column_names", ()):
-            # all at once, and as they are stored: row by row it would take minutes for a million
+            # one read of the stored column: row by row, a million rows would take minutes
             values = list(self._dataset.with_format(None).select(self._indices)[name][:])
         else:
             values = [_plain(self._dataset[int(index)][name]) for index in self._indices]
@@ -39,12 +39,12 @@ class RowColumns(Mapping[str, Any]):
 
     def _names(self) -> list[str]:
         stored = getattr(self._dataset, "column_names", None)
-        has_transform = getattr(self._dataset, "format", {}).get("type") == "custom"  # may give other names
+        has_transform = getattr(self._dataset, "format", {}).get("type") == "custom"  # may return other names
         if stored is not None and not has_transform:
             return list(stored)
         first = self._dataset[int(self._indices[0])] if len(self._indices) else None
-        made = first if isinstance(first, Mapping) else ()
-        return list(dict.fromkeys([*(stored or ()), *made]))
+        returned = first if isinstance(first, Mapping) else ()
+        return list(dict.fromkeys([*(stored or ()), *returned]))
 
 
 def _plain(value: Any) -> Any:

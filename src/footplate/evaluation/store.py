@@ -1,4 +1,4 @@
-"""Bytes that grow as batches come, in memory or in a file."""
+"""A sequence of bytes that grows with each batch, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import torch
 from footplate.evaluation.memory_limit import MemoryBudget
 
 MIN_GROWTH = 1 << 16
-HUGE = 1 << 22  # bytes from which huge pages pay
+HUGE = 1 << 22  # bytes from which huge pages are faster
 
 
 class Store:
-    """Bytes in a row: in memory as long as the budget allows, then in a file.
+    """A sequence of bytes: in memory as long as the budget allows, then in a file.
 
     Args:
-        budget: Who decides.
-        num_bytes: How much will come; pages that nothing is written to cost nothing.
+        budget: Decides between memory and file.
+        num_bytes: Expected size; memory that is never written to costs nothing.
     """
 
     def __init__(self, budget: MemoryBudget, num_bytes: int) -> None:
@@ -34,7 +34,7 @@ class Store:
         self.grow(num_bytes)
 
     def append(self, tensor: torch.Tensor) -> None:
-        """Copy a tensor from wherever it is to the end."""
+        """Copy a tensor, from any device, to the end."""
         dtype = stored_dtype(tensor.dtype)
         start, end = self.used, self.used + tensor.numel() * dtype.itemsize
         capacity = len(self._bytes)
@@ -47,11 +47,11 @@ class Store:
         self.used = end
 
     def fill(self, start: int, rows: np.ndarray, shape: tuple[int, ...], padding: np.ndarray) -> None:
-        """Put `rows` at `start`, in the corner of an array of `shape` that is else full of `padding`."""
+        """Write an array of `shape` at `start`: `rows` in its first corner, `padding` elsewhere."""
         num_bytes = math.prod(shape) * rows.itemsize
         in_memory = self._file is None
         target = self._bytes[start : start + num_bytes] if in_memory else np.empty(num_bytes, np.uint8)
-        if np.may_share_memory(target, rows):
+        if np.may_share_memory(target, rows):  # the padding would overwrite rows that are yet to be copied
             rows = rows.copy()
         padded = target.view(rows.dtype).reshape(shape)
         if rows.shape != shape:
@@ -62,7 +62,7 @@ class Store:
         self.used = max(self.used, start + num_bytes)
 
     def read(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-        """An array that lies at `start`, to be used before the next write."""
+        """The array at `start`; a view of memory, so use it before the next write."""
         num_bytes = math.prod(shape) * dtype.itemsize
         if self._file is None:
             return self._bytes[start : start + num_bytes].view(dtype).reshape(shape)
@@ -74,7 +74,7 @@ class Store:
         self._budget.write(self._file, start, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def grow(self, num_bytes: int) -> None:
-        """Make room for `num_bytes` in all, on the disk if the budget or the system gives no memory."""
+        """Make room for `num_bytes` in total; on the disk if the budget or the system refuses memory."""
         if self._file is not None or num_bytes <= len(self._bytes):
             return
         try:
@@ -90,14 +90,14 @@ class Store:
         self._map, self._bytes = None, np.empty(0, np.uint8)
 
     def _resize(self, num_bytes: int) -> None:
-        """Enlarge the map: the system moves its pages and copies none of them."""
-        self._bytes = np.empty(0, np.uint8)  # a map that is looked at keeps its size
+        """Enlarge the memory map: the system moves its pages without copying them."""
+        self._bytes = np.empty(0, np.uint8)  # a map with a view on it cannot be resized
         try:
             if self._map is None:
                 self._map = _map_memory(num_bytes)
             else:
                 self._map.resize(num_bytes)
-        except (SystemError, BufferError):  # the system cannot, or somebody looks at it after all
+        except (SystemError, BufferError):  # not supported here, or another view exists
             assert self._map is not None
             kept, self._map = self._map, _map_memory(num_bytes)
             self._map[: self.used] = kept[: self.used]
@@ -106,14 +106,14 @@ class Store:
                 self._bytes = np.frombuffer(self._map, np.uint8)
 
     def finish(self) -> np.ndarray:
-        """All bytes as one array, which nothing writes to any more."""
+        """All bytes as one array; nothing may be added after this."""
         if self._file is None or not self.used:
             return self._bytes[: self.used]
         return np.memmap(self._file, np.uint8, "r+", shape=(self.used,))
 
 
 def _map_memory(num_bytes: int) -> mmap.mmap:
-    """Memory outside of malloc's, which copies to enlarge where numpy has asked for huge pages."""
+    """Memory straight from the system: numpy's own, with huge pages, would be copied to be enlarged."""
     if not hasattr(mmap, "MAP_ANONYMOUS"):  # Windows
         return mmap.mmap(-1, num_bytes)
     memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -124,7 +124,7 @@ def _map_memory(num_bytes: int) -> mmap.mmap:
 
 @cache
 def stored_dtype(dtype: torch.dtype) -> np.dtype[Any]:
-    """How numpy keeps a tensor: float32 for the short floats it does not know."""
+    """The numpy dtype that stores a tensor: float32 for types that numpy does not have, as bfloat16."""
     try:
         return torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
@@ -132,6 +132,5 @@ def stored_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def to_host(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor as it is stored."""
-    is_known = stored_dtype(tensor.dtype) != np.float32 or tensor.dtype == torch.float32
-    return (tensor if is_known else tensor.float()).numpy(force=True)
+    """The tensor as a numpy array of its stored dtype."""
+    return (tensor.float() if stored_dtype(tensor.dtype) == np.float32 else tensor).numpy(force=True)

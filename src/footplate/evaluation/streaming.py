@@ -1,7 +1,8 @@
-"""Metrics that take batch after batch, as torchmetrics has them, in the place of `compute_metrics`."""
+"""Metric objects that are updated with each batch, such as those of torchmetrics."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ def is_streaming(metric: Any) -> bool:
 
 
 def check_is_object(metric: Any) -> None:
-    """Refuse the class of a metric where an object of it is meant."""
+    """Raise if a metric is a class instead of an object of that class."""
     parts = metric.values() if isinstance(metric, dict) else [metric]
     for part in parts:
         if isinstance(part, type) and hasattr(part, "update") and hasattr(part, "compute"):
@@ -24,11 +25,11 @@ def check_is_object(metric: Any) -> None:
 
 
 class StreamingMetrics:
-    """One metric object, or several by name, fed with every batch of an evaluation and asked once.
+    """One metric object, or several by name: updated with every batch, and computed once at the end.
 
     Args:
         metrics: An object with `update(predictions, labels)` and `compute()`, or several of them by name.
-        device: Where batches are; objects that can move are moved there.
+        device: Where the batches are; objects that have `to` are moved there.
     """
 
     def __init__(self, metrics: Any, device: Any = None) -> None:
@@ -37,15 +38,15 @@ class StreamingMetrics:
             if callable(getattr(metric, "to", None)) and device is not None:
                 metric.to(device)
             if callable(getattr(metric, "reset", None)):
-                metric.reset()  # what an evaluation before this one left
+                metric.reset()  # it may hold batches of an earlier evaluation
 
     def update(self, predictions: Any, labels: Any) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         for metric in self._metrics.values():
             metric.update(predictions, labels)
 
     def compute(self) -> dict[str, Any]:
-        """The result of each object under its name; those of a dictionary under their own names."""
+        """The result of each object under its name; a result with names of its own keeps them."""
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
             value = metric.compute()
@@ -55,9 +56,4 @@ class StreamingMetrics:
 
 def _name_of(metric: Any) -> str:
     """MulticlassF1Score becomes multiclass_f1_score."""
-    name = type(metric).__name__
-    words = [
-        f"_{letter}" if letter.isupper() and index and not name[index - 1].isupper() else letter
-        for index, letter in enumerate(name)
-    ]
-    return "".join(words).lower()
+    return re.sub(r"(?<=[^A-Z])(?=[A-Z])", "_", type(metric).__name__).lower()

@@ -1,4 +1,4 @@
-"""Trackers: a run told to services, each behind a guard; callbacks are imported when they are named."""
+"""Trackers: services that receive a run, each behind a guard; a callback is imported when it is named."""
 
 from footplate.integrations.headings import rewrite_logs
 from footplate.integrations.registry import find_named as __getattr__  # noqa: F401  # `from footplate.integrations import WandbCallback`

@@ -1,4 +1,4 @@
-"""A tracker as a callback: hears of a run, and tells its service from a thread of its own."""
+"""The base of all trackers: a callback that sends a run to a service from its own thread."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 
 class TrackerCallback(TrainerCallback, ExportableState):
-    """What all trackers have in common. A service says how it opens, writes, ends and closes.
+    """What all trackers have in common; a subclass defines how its service opens, writes, ends and closes.
 
-    The methods `open` to `close` run on the guard's thread, one after the other, never while training waits.
-    They may raise: the guard warns, tries again, and in the end switches the tracker off. What no second
-    attempt can mend, such as a missing key, is raised as `guard.SetupError`.
+    The methods `open` to `close` run on the guard's thread, one after the other, while training continues.
+    They may raise: the guard warns, tries again, and finally switches the tracker off. Raise
+    `guard.SetupError` for an error that a second attempt cannot fix, such as a missing key.
 
-    On that thread `self.run` is the run that was opened last. Elsewhere, call `wait_for_service` before you
-    look at what `open` has made.
+    On that thread `self.run` is the run that was opened last. On other threads, call `wait_for_service`
+    before you read what `open` has set.
     """
 
-    name: ClassVar[str]  # as `report_to` names it
-    package: ClassVar[str]  # what must be importable
+    name: ClassVar[str]  # in `report_to`
     wants_step_data = False
 
     def __init__(self) -> None:
@@ -39,42 +38,42 @@ class TrackerCallback(TrainerCallback, ExportableState):
         self.service_id: str | None = None
         self.run: Run | None = None
         self.guard = Guard(self.name)
-        self._current: Run | None = None  # what events belong to; the thread's `run` follows
-        self._event_id: str | None = None  # by which events name it
-        self._told: dict[str, Any] = {}  # what the event that begins a run says of it
+        self._current: Run | None = None  # of the events; `run` follows on the guard's thread
+        self._event_id: str | None = None  # the `run_id` that events of this run carry
+        self._begin_kwargs: dict[str, Any] = {}  # of the event that begins a run, while `setup` is called
         self._is_ended = False
-        self._num_seen = 0  # logs of it that were submitted, or made before it began
+        self._num_seen = 0  # logs of the run that were submitted, or made before the run began
 
     # ---- what a service defines ----
 
     def open(self, run: Run) -> str | None:
-        """Begin the run with the service, or go on with `run.service_id`; returns the service's id of it."""
+        """Begin the run at the service, or continue `run.service_id`; return the run's id there."""
         raise NotImplementedError
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """One log: values under their headings, at a step."""
+        """Write one log: values by key with heading, at a step."""
         raise NotImplementedError
 
     def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
-        """What the model says about a few rows; nothing where the service cannot show text."""
+        """Write rows with the model's predictions; by default nothing, as not every service shows text."""
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """A sealed checkpoint, for services that keep models; the folder may be gone by now."""
+        """Upload a sealed checkpoint, if the service keeps models; rotation may have removed the folder."""
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """Training is over, with these final metrics; evaluations and predictions may still follow."""
+        """Write that training has ended, with its final metrics; an evaluation may still follow."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the run at the service; no more values follow."""
 
-    # ---- what the run tells it ----
+    # ---- events of the run ----
 
     def setup(self, args: TrainingArguments, state: TrainerState, model: Any = None, **kwargs: Any) -> None:
-        """Begin to report. An override calls this first; then it may `wait_for_service` and add its own."""
+        """Begin to report. An override calls this first; then it may `wait_for_service` and add values."""
         if not state.is_world_process_zero:
             return
-        told = {**self._told, **kwargs}
-        self._event_id = told.get("run_id") or None
+        kwargs = {**self._begin_kwargs, **kwargs}
+        self._event_id = kwargs.get("run_id") or None
         run_id = str(self._event_id or uuid.uuid4().hex[:12])
         if self.run_id != run_id:
             self.run_id, self.service_id = run_id, None
@@ -83,8 +82,9 @@ class TrackerCallback(TrainerCallback, ExportableState):
         num_sent = run.num_sent  # read now: `open` may change it on the other thread
         self.guard.submit(self._open_run, run)
         for number, entry in enumerate(state.log_history[num_sent:], num_sent + 1):
-            values = {key: value for key, value in entry.items() if key != "step"}  # it missed these before
-            self._submit_log(values, int(entry.get("step", 0)), number, told)
+            # these were logged before this tracker was added, or lost in a kill
+            values = {key: value for key, value in entry.items() if key != "step"}
+            self._submit_log(values, int(entry.get("step", 0)), number, kwargs)
         self._num_seen = len(state.log_history)
 
     def on_train_begin(
@@ -95,11 +95,11 @@ class TrackerCallback(TrainerCallback, ExportableState):
         *given: Any,
         **kwargs: Any,
     ) -> None:
-        """Open the run, or go on with the one it resumes; an old override may pass the model by its place."""
+        """Open the run, or continue the one it resumes; an old override may pass the model by position."""
         kwargs.update(zip(("model",), given, strict=False))
         is_fresh = not state.global_step and not state.log_history
         if self._is_begun(**kwargs) and is_fresh:  # an evaluation before it opened the run already
-            self.guard.submit(self._count_anew)
+            self.guard.submit(self._restart_count)
             self._num_seen = 0
             return
         self._close_run()
@@ -115,7 +115,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Send the log on its way, under its headings; an old override may pass the model before it."""
+        """Send a log, with headings; an old override may pass the model and the logs by position."""
         logs = next((value for value in given if isinstance(value, dict)), logs)
         is_open = self._is_begun(**kwargs)
         if not self._begin(args, state, **kwargs):
@@ -123,7 +123,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         number = len(state.log_history)
         if number > self._num_seen:
             self._submit_log(logs or {}, state.global_step, number, kwargs)
-        elif is_open or not number:  # somebody logs past the history: it cannot be counted
+        elif is_open or not number:  # a log that is not in the history, so it has no number
             self._submit_log(logs or {}, state.global_step, None, kwargs)
         self._num_seen = number
 
@@ -135,7 +135,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         metrics: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Send the metrics of a prediction, which are not logged."""
+        """Send the metrics of a prediction, which are not in the log history."""
         if self._begin(args, state, **kwargs):
             self._submit_log(metrics or {}, state.global_step, None, kwargs)
 
@@ -148,7 +148,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
         source: str = "eval",
         **kwargs: Any,
     ) -> None:
-        """Send what the model says about a few rows."""
+        """Send rows with the model's predictions."""
         if self._begin(args, state, **kwargs):
             self.guard.submit(self.write_samples, samples or [], source, state.global_step)
 
@@ -161,30 +161,30 @@ class TrackerCallback(TrainerCallback, ExportableState):
         checkpoint_step: int = 0,
         **kwargs: Any,
     ) -> None:
-        """Tell of a checkpoint that is whole on the disk."""
+        """Send a checkpoint that is complete on disk."""
         if self._begin(args, state, **kwargs):
             self.guard.submit(self.write_checkpoint, checkpoint, checkpoint_step)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Tell that training is over, and wait a little for what is still on its way."""
+        """Send that training has ended, and wait briefly for calls that are still in the queue."""
         if self._begin(args, state, **kwargs):
             self.guard.submit(self._end_run, final_metrics(state.log_history), state.global_step)
             self.guard.flush()
 
     def finish(self, timeout: float | None = None) -> bool:
-        """Send everything, close the run and wait for it; False where the service did not take it in time."""
+        """Send everything, close the run and wait; False if the service did not take it in time."""
         self._close_run()
         return self.guard.flush(timeout)
 
     def wait_for_service(self, timeout: float = 10.0) -> None:
-        """Wait until the service has taken all that was sent, so that its own objects can be looked at."""
+        """Wait until the service has taken everything, so that the client's own objects can be used."""
         self.guard.flush(timeout)
 
     @property
     def _initialized(self) -> bool:
-        """Whether a run is open, as old overrides ask."""
+        """Whether a run is open; old overrides use this name."""
         return self._current is not None
 
     @_initialized.setter
@@ -192,52 +192,52 @@ class TrackerCallback(TrainerCallback, ExportableState):
         if not is_open:
             self._close_run()
 
-    # ---- how it remembers ----
+    # ---- what a resume needs ----
 
     def state(self) -> dict[str, Any]:
-        """The ids by which a resumed run finds its way back."""
+        """The ids by which a resumed run is found at the service."""
         return {"args": {}, "attributes": {"run_id": self.run_id, "service_id": self.service_id}}
 
     def resume(self, run: Run) -> None:
-        """Take up `run` where this tracker left it, by what its ledger says."""
+        """Continue `run` from where the ledger says this tracker stopped."""
         self._current = run
         self.guard.at_exit = self._close_run
-        self.guard.remedy = f"footplate sync {run.output_dir} --to {self.name}"
+        self.guard.sync_command = f"footplate sync {run.output_dir} --to {self.name}"
         entry = Ledger(run.output_dir, self.name).find(run.run_id)
         run.service_id = entry.service_id if entry is not None else self.service_id
         if entry is not None:
-            # sent before a kill, and made again by an exact resume: once is enough
-            run.num_sent = entry.num_sent if run.num_logs or run.first_step else 0
+            # logs sent before a kill are made again by an exact resume, with the same numbers: not sent twice
+            run.num_sent = 0 if run.resume_point.is_start else entry.num_sent
         elif self.service_id is not None:  # the folder was moved without its ledger
             run.num_sent = run.num_logs
 
-    # ---- inside ----
+    # ---- helpers ----
 
     def _is_begun(self, **kwargs: Any) -> bool:
-        """Whether the run of this event is the one that was begun; an event without a name always is."""
+        """Whether the run of this event has begun; an event without `run_id` belongs to the current run."""
         run_id = kwargs.get("run_id") or None
         if self._current is not None and self._event_id is None:
-            self._event_id = run_id  # an old script began it, without saying which run it is
+            self._event_id = run_id  # an old script began the run without a `run_id`
         return self._current is not None and run_id in (None, self._event_id)
 
     def _begin(self, args: TrainingArguments, state: TrainerState, **kwargs: Any) -> bool:
-        """Open the run if it is not yet; False where this process does not report."""
+        """Begin the run if it has not begun; False if this process does not report."""
         if not state.is_world_process_zero:
             return False
         if not self._is_begun(**kwargs):
             self._close_run()
-            self._told = {key: value for key, value in kwargs.items() if key != "model"}
-            model = kwargs.get("model")
-            self.setup(args, state, model, **declared_by(self.setup, self._told))
-            if self._current is None:  # an old override that calls no super: it begins the run by itself
+            model = kwargs.pop("model", None)
+            self._begin_kwargs = kwargs
+            self.setup(args, state, model, **declared_by(self.setup, kwargs))
+            if self._current is None:  # an old override that does not call super
                 TrackerCallback.setup(self, args, state, model)
-            self._told = {}
+            self._begin_kwargs = {}
         return True
 
     def _submit_log(
         self, logs: Mapping[str, Any], step: int, number: int | None, kwargs: Mapping[str, Any]
     ) -> None:
-        """Queue a log; with its number among the run's logs it is sent once, however often it is made."""
+        """Queue a log; one with a number among the run's logs is sent once, however often it is made."""
         values = {key: to_plain(value) for key, value in logs.items()}
         values = add_headings(values, kwargs.get("metric_prefixes", ()))
         if number is None:
@@ -253,15 +253,15 @@ class TrackerCallback(TrainerCallback, ExportableState):
     # ---- on the guard's thread ----
 
     def _open_run(self, run: Run) -> None:
-        """Open, and write down the id at once."""
+        """Open the run, and write its id to the ledger at once: a kill may follow."""
         self.run = run
         self.service_id = self.open(run)
         self._is_ended = False
-        run.live_model = None  # whoever needs it has it: a service that lives on shall not keep it
+        run.live_model = None  # a tracker outlives the run, and must not keep the model in memory
         self._note()
 
     def _write_log(self, values: dict[str, Any], step: int, number: int) -> None:
-        """Write the run's log of this number, unless that was done before a restart."""
+        """Write the log with this number, unless it was sent before a restart."""
         assert self.run is not None
         if number > self.run.num_sent:
             self.write(values, step)
@@ -269,17 +269,17 @@ class TrackerCallback(TrainerCallback, ExportableState):
             self._note()
 
     def _end_run(self, metrics: dict[str, Any], step: int) -> None:
-        """Tell the end, and write down that it was told."""
+        """Write the end, and note it in the ledger."""
         self.end(metrics, step)
         self._is_ended = True
         self._note()
 
     def _close_service(self) -> None:
-        """Close, and write down that all has arrived."""
+        """Close the run, and note in the ledger that everything has arrived."""
         self.close()
         self._note(is_closed=True)
 
-    def _count_anew(self) -> None:
+    def _restart_count(self) -> None:
         assert self.run is not None
         self.run.num_sent = 0
         self._note()
@@ -287,7 +287,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
     def _note(self, is_closed: bool = False) -> None:
         if self.run is None:
             return
-        # a full disk must not make the guard send the same log again
+        # a full disk must not raise here: the guard would send the same log again
         with contextlib.suppress(OSError):
             ledger = Ledger(self.run.output_dir, self.name)
             ledger.note(self.run.run_id, self.service_id, self.run.num_sent, self._is_ended, is_closed)

@@ -1,13 +1,14 @@
-"""CodeCarbon: what a run costs in energy and carbon dioxide, as a line in `emissions.csv`."""
+"""CodeCarbon: the energy and carbon dioxide of a run, as a line in `emissions.csv`."""
 
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 from footplate.integrations.base import TrackerCallback
+from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
+from footplate.words import read_flag
 
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
@@ -15,29 +16,23 @@ OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFL
 class CodeCarbonCallback(TrackerCallback):
     """Measures a run with CodeCarbon.
 
-    `CODECARBON_*` variables and `.codecarbon.config` hold. Where they name the country, or an offline
-    variable of the Hub is set, nothing is asked of the network. Each leg of a resumed run has a line of its
-    own, brought up to date with every checkpoint, so that a killed one is counted as well.
+    `CODECARBON_*` variables and `.codecarbon.config` apply. If they name the country, or an offline variable
+    of the Hub is set, the network is not used. Each process of a resumed run has its own line, updated with
+    every checkpoint, so that the energy of a killed process is counted too.
     """
 
     name = "codecarbon"
-    package = "codecarbon"
 
     def __init__(self) -> None:
         super().__init__()
         self.tracker: Any = None
 
     def open(self, run: Run) -> str | None:
-        """Begin to measure."""
-        try:
-            import codecarbon
-        except ImportError as error:
-            raise ImportError(
-                "report_to='codecarbon' needs codecarbon: pip install footplate[codecarbon]."
-            ) from error
+        """Start measuring."""
+        codecarbon = import_client("codecarbon")
         from codecarbon.core.config import get_hierarchical_config
 
-        level = logging.getLogger("footplate").getEffectiveLevel() // 10 * 10  # it knows whole tens only
+        level = logging.getLogger("footplate").getEffectiveLevel() // 10 * 10  # it accepts only whole tens
         logging.getLogger("codecarbon").setLevel(level)
         settings = get_hierarchical_config()
         defaults = {
@@ -47,17 +42,17 @@ class CodeCarbonCallback(TrackerCallback):
             "on_csv_write": "update",
         }
         given = {key: value for key, value in defaults.items() if key not in settings}
-        is_offline = "country_iso_code" in settings or any(map(_is_set, OFFLINE_VARIABLES))
-        kind: Any = codecarbon.OfflineEmissionsTracker if is_offline else codecarbon.EmissionsTracker
+        is_offline = "country_iso_code" in settings or any(map(read_flag, OFFLINE_VARIABLES))
+        kind = codecarbon.OfflineEmissionsTracker if is_offline else codecarbon.EmissionsTracker
         self.tracker = kind(**given)
         self.tracker.start()
         return str(self.tracker.run_id)
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """Nothing: it measures, and takes no metrics."""
+        """Do nothing: CodeCarbon takes no metrics."""
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """Write down what was used so far, as a resume would go on from here."""
+        """Write what was used up to here, where a resume would start."""
         if self.tracker is not None:
             self.tracker.flush()
 
@@ -66,10 +61,6 @@ class CodeCarbonCallback(TrackerCallback):
         self.close()
 
     def close(self) -> None:
-        """The same for a run that only evaluated, or broke off."""
+        """Stop measuring, also after a run that failed or only evaluated."""
         if self.tracker is not None and getattr(self.tracker, "final_emissions_data", None) is None:
             self.tracker.stop()
-
-
-def _is_set(variable: str) -> bool:
-    return os.getenv(variable, "").upper() in ("1", "ON", "YES", "TRUE")

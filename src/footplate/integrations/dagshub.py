@@ -1,4 +1,4 @@
-"""DagsHub: its MLflow service, and on request the files of the run in the repository there."""
+"""DagsHub: its MLflow service and, if wanted, the files of the run in a repository there."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ import os
 from typing import Any
 
 from footplate.integrations.guard import SetupError
-from footplate.integrations.mlflow import MLflowCallback, is_set
+from footplate.integrations.mlflow import MLflowCallback
+from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
+from footplate.words import read_flag
 
 
 class DagsHubCallback(MLflowCallback):
-    """Sends a run to a repository at DagsHub, as `dagshub.init()` or `MLFLOW_TRACKING_URI` name it.
+    """Sends a run to the repository at DagsHub that `dagshub.init()` or `MLFLOW_TRACKING_URI` names.
 
-    MLflow's variables hold. With `HF_DAGSHUB_LOG_ARTIFACTS` the files in `output_dir` are uploaded to
-    `artifacts` on the branch `BRANCH` when training ends; `DAGSHUB_USER_TOKEN` or an earlier login is needed.
+    MLflow's environment variables apply. With `HF_DAGSHUB_LOG_ARTIFACTS` the files in `output_dir` are
+    uploaded to `artifacts` on the branch `BRANCH` when training ends; this needs `DAGSHUB_USER_TOKEN` or an
+    earlier login.
     """
 
     name = "dagshub"
-    package = "dagshub"
 
     def open(self, run: Run) -> str | None:
-        """Begin the run at DagsHub, or go on with it; nobody is asked for a key."""
-        try:
-            import dagshub  # noqa: F401
-        except ImportError as error:
-            raise ImportError("report_to='dagshub' needs dagshub: pip install footplate[dagshub].") from error
+        """Begin or continue the run at DagsHub, without asking the user for a key."""
+        import_client("dagshub")
         return super().open(run)
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """Finish the run, and upload its files if they are wanted."""
+        """Finish the run, and upload its files if wanted."""
         super().end(metrics, step)
-        if is_set("HF_DAGSHUB_LOG_ARTIFACTS") and self.run is not None:
+        if read_flag("HF_DAGSHUB_LOG_ARTIFACTS") and self.run is not None:
             from dagshub.upload import Repo
 
             owner, name = _find_repository(self._uri)
@@ -40,7 +39,7 @@ class DagsHubCallback(MLflowCallback):
             repository.directory("artifacts").add_dir(self.run.output_dir)
 
     def _find_uri(self, mlflow: Any, run: Run) -> str:
-        """The repository's address, with what it takes to get in."""
+        """The address of the repository; sets a token for it if none is set."""
         if not mlflow.is_tracking_uri_set():
             raise SetupError(
                 "No DagsHub repository is named: call dagshub.init(), or set MLFLOW_TRACKING_URI."
@@ -54,18 +53,18 @@ class DagsHubCallback(MLflowCallback):
 
 
 def _find_repository(uri: str) -> tuple[str, str]:
-    """Owner and name, the last two parts of the address."""
+    """Owner and name of the repository: the last two parts of the address."""
     *_, owner, name = ["", "", *uri.rstrip("/").split("/")]
     if not owner or not name.endswith(".mlflow"):
         raise SetupError(
-            f"MLFLOW_TRACKING_URI={uri!r} names no DagsHub repository; it looks like "
+            f"MLFLOW_TRACKING_URI={uri!r} does not name a DagsHub repository; an address looks like "
             "https://dagshub.com/<owner>/<repository>.mlflow."
         )
     return owner, name.removesuffix(".mlflow")
 
 
 def _find_token() -> str:
-    """A token that is there already; without one DagsHub's client would open a browser."""
+    """A token from an earlier login; raises without one, because the client would open a browser."""
     import dagshub.auth
 
     try:

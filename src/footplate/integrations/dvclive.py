@@ -1,118 +1,111 @@
-"""DVCLive: metrics as tables of tab-separated values beside the code or the run."""
+"""DVCLive: metrics as files of tab-separated values, beside the code or the run."""
 
 from __future__ import annotations
 
 import json
 import os
 import posixpath
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from footplate.integrations.known import KnowingTracker, numbers
+from footplate.integrations.known import KnowingTracker
+from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
+from footplate.integrations.values import numbers
+from footplate.resumed import ResumePoint
 from footplate.state import TrainerControl, TrainerState
+from footplate.words import is_true
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
-
-TRUE_WORDS = ("1", "ON", "YES", "TRUE")
 
 
 class DVCLiveCallback(KnowingTracker):
     """Writes a run with DVCLive.
 
-    In a DVC repository DVCLive's own defaults hold; elsewhere its files go to `output_dir/dvclive`.
-    `HF_DVCLIVE_LOG_MODEL` stands in for `log_model`.
+    In a DVC repository DVCLive's own defaults apply; elsewhere its files are in `output_dir/dvclive`.
+    `HF_DVCLIVE_LOG_MODEL` replaces `log_model` where that is not given.
 
     Args:
-        live: A `dvclive.Live` of your own, which you end yourself if you resume it.
-        log_model: True to keep the last or best checkpoint, "all" to keep `output_dir` at every checkpoint.
-        **kwargs: What a new `Live` is made with.
+        live: Your own `dvclive.Live`; end it yourself if you resume it.
+        log_model: True logs the last or best checkpoint, "all" logs `output_dir` at every checkpoint.
+        **kwargs: Arguments for a new `Live`.
     """
 
     name = "dvclive"
-    package = "dvclive"
 
     def __init__(
         self, live: Any = None, log_model: Literal["all"] | bool | None = None, **kwargs: Any
     ) -> None:
         super().__init__()
         if live is not None and not hasattr(live, "log_metric"):
-            raise RuntimeError(f"live is a {type(live).__name__}, and has to be a dvclive.Live.")
+            raise RuntimeError(f"live is a {type(live).__name__}, but must be a dvclive.Live.")
         self.live: Any = live
         self._is_own = live is None
         self._options = kwargs
         self._log_model: Any = _find_log_model() if log_model is None else log_model
-        self._latest: dict[str, tuple[int, float]] = {}  # of a curve; two logs of a step share the epoch
+        self._latest: dict[str, tuple[int, float]] = {}  # step and value of each curve
         self._final_checkpoint: str | None = None
         self._final_name = "last"
 
     def open(self, run: Run) -> str | None:
-        """Begin the files, or go on in them without what lies past the resumed step."""
-        Live = _import_live()
+        """Begin the files, or continue them after removing the points that the resumed run makes again."""
         if self._is_own:
             options = {**_default_options(run), **self._options}
             is_resumed = run.service_id is not None and os.path.isdir(run.service_id)
-            points = _cut_tables(Path(str(run.service_id)), run.first_step) if is_resumed else []
+            points = _cut_tables(Path(str(run.service_id)), run.resume_point) if is_resumed else []
             if is_resumed:
                 options.update(dir=run.service_id, resume=True)
-            self.live = Live(**options)
+            self.live = import_client("dvclive").Live(**options)
         self._latest = {}
         self.learn(run, points if self._is_own else None)
         self.live.log_params(json.loads(json.dumps(run.config, default=str)))
         return os.path.abspath(str(self.live.dir))
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """A point in the table of each number."""
+        """Add a point to the file of each number."""
         self.live.step = step
         named = {_clean(key): value for key, value in numbers(values).items()}
         for key, value in self.known.without(named, step).items():
-            if self._latest.get(key) != (step, value):
+            if self._latest.get(key) != (step, value):  # two logs of one step have the same epoch
                 self.live.log_metric(key, value)
                 self._latest[key] = step, value
         self.live.next_step()
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """Keep everything, if it is wanted."""
+        """Log everything in `output_dir`, if wanted."""
         self._final_checkpoint = folder
         if self._log_model == "all" and self.run is not None:
             self.live.log_artifact(self.run.output_dir)
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """Keep the model, if it is wanted; then DVCLive saves its experiment."""
+        """Log the model, if wanted; then DVCLive saves its experiment."""
         if self._log_model is True and os.path.isdir(self._final_checkpoint or ""):
             self.live.log_artifact(self._final_checkpoint, name=self._final_name, type="model", copy=True)
         self.live.end()
 
-    # ---- what the run tells it ----
+    # ---- events of the run ----
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Tell that training is over; the best checkpoint is the model where it was loaded at the end."""
+        """Send that training has ended; if the best model was loaded, its checkpoint is the one to log."""
         if args.load_best_model_at_end and state.best_model_checkpoint:
-            self.guard.submit(self._take_best, state.best_model_checkpoint)
+            self.guard.submit(self._set_best, state.best_model_checkpoint)
         super().on_train_end(args, state, control, **kwargs)
 
-    def _take_best(self, folder: str) -> None:
+    def _set_best(self, folder: str) -> None:
         self._final_checkpoint, self._final_name = folder, "best"
-
-
-def _import_live() -> Any:
-    try:
-        from dvclive import Live
-    except ImportError as error:
-        raise ImportError("report_to='dvclive' needs dvclive: pip install footplate[dvclive].") from error
-    return Live
 
 
 def _find_log_model() -> Literal["all"] | bool:
     asked = os.getenv("HF_DVCLIVE_LOG_MODEL", "")
-    return "all" if asked.lower() == "all" else asked.upper() in TRUE_WORDS
+    return "all" if asked.lower() == "all" else is_true(asked)
 
 
 def _default_options(run: Run) -> dict[str, Any]:
-    """DVCLive's own defaults in a DVC repository; elsewhere it has nothing to save an experiment in."""
+    """DVCLive's own defaults in a DVC repository; elsewhere there is none to save an experiment in."""
     from dvclive.dvc import get_dvc_repo
 
     if get_dvc_repo() is not None:
@@ -120,15 +113,15 @@ def _default_options(run: Run) -> dict[str, Any]:
     return {"dir": str(Path(run.output_dir, "dvclive")), "save_dvc_exp": False, "dvcyaml": None}
 
 
-def _cut_tables(folder: Path, last_step: int) -> list[tuple[str, int]]:
-    """Drop what lies past a step, which a resumed run makes again; the points that stay."""
+def _cut_tables(folder: Path, point: ResumePoint) -> list[tuple[str, int]]:
+    """Remove the points that a resumed run makes again; return curve and step of those that stay."""
     points = []
     tables = Path(folder, "plots", "metrics")
     for path in tables.rglob("*.tsv"):
-        # what follows the last line's end was cut short by a kill
+        # a kill may have cut the last line: keep only what ends with a line break
         head, *rows = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines() or ["step"]
         column = head.split("\t").index("step")
-        kept = [row for row in rows if _step_of(row, column) <= last_step]
+        kept = point.keep(rows, partial(_step_of, column=column))
         new = path.with_suffix(".new")
         new.write_text("\n".join([head, *kept, ""]), encoding="utf-8")
         os.replace(new, path)
@@ -138,11 +131,11 @@ def _cut_tables(folder: Path, last_step: int) -> list[tuple[str, int]]:
 
 
 def _step_of(row: str, column: int) -> float:
-    """The step of a row; past all others where it has none."""
+    """The step of a row; infinite, so that it is dropped, if a row has none."""
     cells = row.split("\t")
     return int(cells[column]) if len(cells) > column and cells[column].isdigit() else float("inf")
 
 
 def _clean(key: str) -> str:
-    """A name that stays a file below DVCLive's folder."""
+    """The key as a path that cannot leave DVCLive's folder."""
     return posixpath.normpath(f"/{key}").lstrip("/").replace("\\", "_") or "_"

@@ -1,4 +1,4 @@
-"""Flyte: the log history on the task's page, and checkpoints that a retried task goes on from."""
+"""Flyte: the log history on the task's page, and checkpoints from which a retried task resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from footplate.integrations.base import TrackerCallback
 from footplate.integrations.guard import SetupError
+from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
+from footplate.integrations.values import columns_of
 from footplate.state import TrainerControl, TrainerState
 
 if TYPE_CHECKING:
@@ -20,16 +22,15 @@ if TYPE_CHECKING:
 class FlyteCallback(TrackerCallback):
     """Reports from inside a Flyte task.
 
-    In the task, `trainer.train(resume_from_checkpoint=current_context().checkpoint.restore())` goes on from
+    In the task, `trainer.train(resume_from_checkpoint=current_context().checkpoint.restore())` resumes from
     what an interrupted attempt has saved.
 
     Args:
         save_log_history: Show the log history as a deck.
-        sync_checkpoints: Give every sealed checkpoint to Flyte.
+        sync_checkpoints: Save every sealed checkpoint with Flyte.
     """
 
     name = "flyte"
-    package = "flytekit"
 
     def __init__(self, save_log_history: bool = True, sync_checkpoints: bool = True) -> None:
         super().__init__()
@@ -39,56 +40,51 @@ class FlyteCallback(TrackerCallback):
         self._history: list[dict[str, Any]] = []
 
     def open(self, run: Run) -> str | None:
-        """Find the task around the run."""
-        try:
-            import flytekit
-        except ImportError as error:
-            raise ImportError("report_to='flyte' needs flytekit: pip install footplate[flyte].") from error
+        """Find the task that the run is in."""
+        flytekit = import_client("flytekit", tracker="flyte")
         current = self._context.run(flytekit.current_context)
         try:
             self.cp = current.checkpoint
         except NotImplementedError:
             self.cp = None
         if self.cp is None:
-            raise SetupError(
-                "FlyteCallback works inside a Flyte task only, and there is none around this run."
-            )
+            raise SetupError("FlyteCallback works only inside a Flyte task, and this run is not in one.")
         return str(current.execution_id)
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """Nothing yet: the page is made when the task ends."""
+        """Do nothing: the page is made when training ends."""
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """Give the folder to Flyte."""
+        """Save the folder with Flyte."""
         if self.sync_checkpoints and os.path.isdir(folder):
             self._context.run(self.cp.save, folder)
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """Put the history on the task's page."""
+        """Show the history on the task's page."""
         if self.save_log_history:
             from flytekit import Deck
 
             self._context.run(Deck, "Log History", _to_html(self._history))
 
-    # ---- what the run tells it ----
+    # ---- events of the run ----
 
     def resume(self, run: Run) -> None:
-        """Take up `run`, and the task, which Flyte keeps per thread."""
+        """Continue `run`, and copy the context of this thread: Flyte keeps the task in it."""
         super().resume(run)
-        if "flytekit" in sys.modules:  # nobody is in a task without it
+        if "flytekit" in sys.modules:  # in a task it is always imported
             self._context = contextvars.copy_context()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep the history, with what was logged before a resume, for the page."""
+        """Keep the whole history, including what was logged before a resume, for the page."""
         self._history = [dict(entry) for entry in state.log_history]
         super().on_train_end(args, state, control, **kwargs)
 
 
 def _to_html(rows: list[dict[str, Any]]) -> str:
     """A table with a column for every key."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = columns_of(rows)
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(row.get(column, '')))}</td>" for column in columns) + "</tr>"

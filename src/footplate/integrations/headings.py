@@ -1,4 +1,4 @@
-"""Under which heading a log key is shown: the one place that knows."""
+"""The heading under which trackers show a log key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ SPLITS = ("eval", "test")
 
 
 def add_headings(logs: Mapping[str, Any], prefixes: Iterable[str] = SPLITS) -> dict[str, Any]:
-    """The logs with every key as trackers show it.
+    """The logs with a heading before each key: `eval_loss` becomes `eval/loss`, `loss` becomes `train/loss`.
 
     Args:
         logs: What was logged, by key.
-        prefixes: What keys of an evaluation or prediction begin with.
+        prefixes: The prefixes of metrics of evaluations and predictions.
     """
     known = sorted({*SPLITS, *prefixes} - {""}, key=len, reverse=True)  # longest first: eval_b_ before eval_
     return {_with_heading(str(key), known): value for key, value in logs.items()}

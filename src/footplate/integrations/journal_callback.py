@@ -1,10 +1,11 @@
-"""Writes down a run in `events.jsonl` as it happens."""
+"""Writes the events of a run to `events.jsonl` as they happen."""
 
 from __future__ import annotations
 
 import logging
 import os
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from footplate.callbacks.base import TrainerCallback
@@ -12,30 +13,41 @@ from footplate.integrations.journal import Journal
 from footplate.integrations.run import describe_run
 from footplate.integrations.values import final_metrics
 from footplate.state import TrainerControl, TrainerState
+from footplate.voice import OwnHandler, install_voice
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
+MOST_WAITING = 100  # warnings that are kept before a run begins
+
 
 class JournalCallback(TrainerCallback):
-    """Keeps the journal of a run in the main process: a log is on disk before a tracker hears of it."""
+    """Keeps the journal of a run in the main process: a log is on disk before any tracker gets it."""
 
     wants_step_data = False
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
         self._run_id: str | None = None
+        self._writer: _WarningWriter | None = None
+
+    def on_init_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Keep warnings from now on: what is said while a run is prepared belongs to it too."""
+        if state.is_world_process_zero and args.output_dir is not None:
+            self._listen()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin a run, or its next leg, and listen to warnings."""
+        """Write that a run begins or resumes, the warnings since its Trainer was made, and later ones."""
         self._run_id = None
-        journal = self._begin(args, state, **kwargs)
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
-            writer = _WarningWriter(journal, state)
-            _listen(writer)
-            weakref.finalize(self, _forget, writer)  # a run that breaks off says nothing, and goes with this
+            writer = self._writer if self._writer is not None else self._listen()
+            _stop_others(writer)
+            writer.begin(journal, state)
 
     def on_log(
         self,
@@ -44,11 +56,10 @@ class JournalCallback(TrainerCallback):
         control: TrainerControl,
         logs: dict[str, Any] | None = None,
         seconds: dict[str, float] | None = None,
-        metric_prefixes: Any = (),
         **kwargs: Any,
     ) -> None:
-        """One line per log."""
-        journal = self._begin(args, state, **kwargs)
+        """Write one line per log."""
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
             journal.write(
                 "log",
@@ -56,7 +67,7 @@ class JournalCallback(TrainerCallback):
                 epoch=state.epoch,
                 number=len(state.log_history),
                 logs=logs or {},
-                prefixes=list(metric_prefixes),
+                prefixes=list(kwargs.get("metric_prefixes", ())),
                 seconds={name: round(value, 6) for name, value in (seconds or {}).items()},
             )
 
@@ -66,45 +77,33 @@ class JournalCallback(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         metrics: dict[str, float] | None = None,
-        metric_prefixes: Any = (),
         **kwargs: Any,
     ) -> None:
-        """The metrics of a prediction, which are not logged."""
-        journal = self._begin(args, state, **kwargs)
+        """Write the metrics of a prediction, which are not in the log history."""
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
-            prefixes = list(metric_prefixes)
+            prefixes = list(kwargs.get("metric_prefixes", ()))
             journal.write("predict", step=state.global_step, logs=metrics or {}, prefixes=prefixes)
 
     def on_samples(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        samples: list[dict[str, Any]] | None = None,
-        source: str = "eval",
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """What the model says about a few rows."""
-        journal = self._begin(args, state, **kwargs)
+        """Write rows with the model's predictions."""
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
-            journal.write("samples", step=state.global_step, source=source, rows=samples or [])
+            source, rows = kwargs.get("source", "eval"), kwargs.get("samples") or []
+            journal.write("samples", step=state.global_step, source=source, rows=rows)
 
     def on_seal(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        checkpoint: str = "",
-        checkpoint_step: int = 0,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """A checkpoint that is whole on the disk, and which one is the best so far."""
-        journal = self._begin(args, state, **kwargs)
+        """Write which checkpoint is complete on disk, and which one is the best so far."""
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
             journal.write(
                 "save",
-                step=checkpoint_step,
-                folder=os.path.relpath(checkpoint, journal.path.parent),
+                step=kwargs.get("checkpoint_step", 0),
+                folder=os.path.relpath(kwargs["checkpoint"], journal.path.parent),
                 best_step=state.best_global_step,
                 best_metric=state.best_metric,
             )
@@ -112,15 +111,26 @@ class JournalCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The end of the run, and the last value of everything."""
-        journal = self._begin(args, state, **kwargs)
+        """Write that the run has ended, with the last value of each metric."""
+        journal = self._begin(args, state, kwargs)
         if journal is not None:
             journal.write("end", step=state.global_step, metrics=final_metrics(state.log_history))
-            _listen(None)
+            _stop_others(None)
+            self._writer = None
 
-    def _begin(self, args: TrainingArguments, state: TrainerState, **kwargs: Any) -> Journal | None:
+    def _listen(self) -> _WarningWriter:
+        """Start to collect warnings."""
+        self._writer = writer = _WarningWriter()
+        _add(writer)
+        # a run that fails has no on_train_end: then its writer is removed when this callback is freed
+        weakref.finalize(self, _remove, writer)
+        return writer
+
+    def _begin(
+        self, args: TrainingArguments, state: TrainerState, shared: Mapping[str, Any]
+    ) -> Journal | None:
         """The journal, with the run begun in it; None in processes that do not write one."""
-        run_id = kwargs.get("run_id") or ""
+        run_id = shared.get("run_id") or ""
         if self._run_id == run_id:
             return self.journal
         if not state.is_world_process_zero or args.output_dir is None:
@@ -128,9 +138,9 @@ class JournalCallback(TrainerCallback):
         if self.journal is not None:
             self.journal.close()
         self._run_id, self.journal = run_id, Journal(args.output_dir)
-        run = describe_run(args, state, kwargs.get("model"), run_id)
-        is_included = bool(state.log_history) and not state.max_steps  # by a log that nobody trained for
-        run.num_logs -= is_included
+        run = describe_run(args, state, shared.get("model"), run_id)
+        # without training, the run begins with its first log, which is in the history already
+        run.num_logs -= bool(state.log_history) and not state.max_steps
         self.journal.write("begin", step=run.first_step, **run.to_event())
         return self.journal
 
@@ -138,36 +148,63 @@ class JournalCallback(TrainerCallback):
 # ---- warnings ----
 
 
-class _WarningWriter(logging.Handler):
-    """Writes the warnings of a run into its journal, from whatever thread they come."""
+class _WarningWriter(OwnHandler):
+    """Writes the warnings of a run, from any thread, into its journal; keeps them until the run begins."""
 
-    def __init__(self, journal: Journal, state: TrainerState) -> None:
+    def __init__(self) -> None:
         super().__init__(logging.WARNING)
+        self.journal: Journal | None = None
+        self.run_state: TrainerState | None = None
+        self._waiting: list[dict[str, Any]] = []
+
+    def begin(self, journal: Journal, state: TrainerState) -> None:
+        """Write what was kept, and from now on each warning as it comes."""
         self.journal, self.run_state = journal, state
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            journal.write("warning", step=state.global_step, **event)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self.journal.write(
-                "warning",
-                step=self.run_state.global_step,
-                level=record.levelname,
-                message=record.getMessage(),
-                tracker=getattr(record, "tracker", None),
-                is_off=getattr(record, "is_off", False),
-            )
+            event = {
+                "level": record.levelname,
+                "message": record.getMessage(),
+                "tracker": getattr(record, "tracker", None),
+                "is_off": getattr(record, "is_off", False),
+            }
+            if self.journal is not None and self.run_state is not None:
+                self.journal.write("warning", step=self.run_state.global_step, **event)
+            elif len(self._waiting) < MOST_WAITING and not _is_run_under_way():
+                self._waiting.append(event)
         except Exception:
             self.handleError(record)
 
 
-def _listen(writer: _WarningWriter | None) -> None:
-    """Let `writer` hear the warnings from now on, and nobody before it: a run that broke off left its own."""
-    root = logging.getLogger("footplate")
-    for handler in root.handlers[:]:
-        if isinstance(handler, _WarningWriter):
-            _forget(handler)
+def _writers() -> list[_WarningWriter]:
+    return [h for h in logging.getLogger("footplate").handlers if isinstance(h, _WarningWriter)]
+
+
+def _is_run_under_way() -> bool:
+    return any(writer.journal is not None for writer in _writers())
+
+
+def _add(writer: _WarningWriter) -> None:
+    """Listen with `writer`; of those that wait for a run to begin, only the newest does."""
+    for other in _writers():
+        if other.journal is None:
+            _remove(other)
+    install_voice()  # first: with a handler of ours, Python's last resort shows nothing any more
+    logging.getLogger("footplate").addHandler(writer)
+
+
+def _stop_others(writer: _WarningWriter | None) -> None:
+    """Write warnings with `writer` alone from now on; a run that failed may have left its own writer."""
+    for other in _writers():
+        if other is not writer:
+            _remove(other)
     if writer is not None:
-        root.addHandler(writer)
+        logging.getLogger("footplate").addHandler(writer)  # does nothing if it is there
 
 
-def _forget(writer: _WarningWriter) -> None:
+def _remove(writer: _WarningWriter) -> None:
     logging.getLogger("footplate").removeHandler(writer)

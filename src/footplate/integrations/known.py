@@ -1,4 +1,4 @@
-"""What a service has got of a run already: after a kill, nothing twice and nothing missing."""
+"""Trackers that can ask their service which points it has: after a kill, nothing is twice or missing."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from typing import Any
 from footplate.integrations.base import TrackerCallback
 from footplate.integrations.run import Run
 
+WAIT_SECONDS = 60.0  # how long the training thread waits when user code asks for the client or the run
+# the totals of a run that are shown as single values
+TOTALS = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
+
 
 class KnowingTracker(TrackerCallback):
     """A tracker whose service can be asked what it has.
 
-    A client that is killed loses what it had not written yet: what was sent is more than what is there. So a
-    resumed run offers all its logs once more, and `known` leaves out those that are there.
+    A client that is killed loses what it had not written yet, so the service may have less than was sent.
+    A resumed run therefore offers all its logs again, and `known` leaves out those that the service has.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.known = KnownPoints()
-        self._num_noted = 0
+        self._num_noted = 0  # logs that were sent, by the ledger
 
     def resume(self, run: Run) -> None:
-        """Take up `run` from its first log; `open` finds out what of it is there."""
+        """Continue `run` from its first log; `open` finds out which logs the service has."""
         super().resume(run)
         self._num_noted, run.num_sent = run.num_sent, 0
 
     def learn(self, run: Run, points: Iterable[tuple[str, int]] | None) -> None:
-        """Remember the points that are there; where nobody knows (None), what was noted counts."""
+        """Remember the points that the service has; if it cannot tell (None), trust the ledger."""
         self.known = KnownPoints(points or ())
         if points is None:
             run.num_sent = self._num_noted
 
 
 class KnownPoints:
-    """The last step of each curve that a service has kept.
+    """The last step of each curve that a service has.
 
     Args:
         points: Curve and step of every point that is there.
@@ -48,18 +52,3 @@ class KnownPoints:
     def without(self, values: dict[str, Any], step: int) -> dict[str, Any]:
         """The values that are new at this step."""
         return {key: value for key, value in values.items() if step > self._last_steps.get(key, -1)}
-
-
-def numbers(values: dict[str, Any]) -> dict[str, float]:
-    """The values that make a curve."""
-    return {key: value for key, value in values.items() if isinstance(value, (int, float))}
-
-
-def as_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Rows with names as the names and rows of cells, numbers as they are and the rest as text."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    return columns, [[_to_cell(row.get(column, "")) for column in columns] for row in rows]
-
-
-def _to_cell(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str)) else str(value)

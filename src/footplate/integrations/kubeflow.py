@@ -1,4 +1,4 @@
-"""Kubeflow Trainer: progress, time left and last metrics of a training job."""
+"""Kubeflow Trainer: progress, remaining time and last metrics of a training job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from footplate.integrations.base import TrackerCallback
 from footplate.integrations.guard import SetupError
-from footplate.integrations.known import numbers
 from footplate.integrations.run import Run
+from footplate.integrations.values import numbers
 from footplate.state import TrainerControl, TrainerState
 
 if TYPE_CHECKING:
@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT = 5.0  # seconds that one report may take
+TIMEOUT = 5.0  # seconds for one report
 
 
 class KubeflowCallback(TrackerCallback):
-    """Tells the controller of a TrainJob how far training has come.
+    """Reports the progress of training to the controller of a TrainJob.
 
-    The controller sets `KUBEFLOW_TRAINER_SERVER_URL`, and as paths `KUBEFLOW_TRAINER_SERVER_CA_CERT` and
-    `KUBEFLOW_TRAINER_SERVER_TOKEN`. A report that does not get through is left to the next one.
+    The controller sets `KUBEFLOW_TRAINER_SERVER_URL`, and `KUBEFLOW_TRAINER_SERVER_CA_CERT` and
+    `KUBEFLOW_TRAINER_SERVER_TOKEN` to paths. A report that fails is not repeated: the next one replaces it.
     """
 
     name = "kubeflow"
-    package = ""
     min_seconds: ClassVar[float] = 5.0  # between two reports
 
     def __init__(self) -> None:
@@ -46,12 +45,12 @@ class KubeflowCallback(TrackerCallback):
         self._has_warned = False
 
     def open(self, run: Run) -> str | None:
-        """Say that training begins, or goes on."""
+        """Report that training begins or resumes."""
         self._url = os.getenv("KUBEFLOW_TRAINER_SERVER_URL", "")
         if not self._url:
             raise SetupError(
-                "KUBEFLOW_TRAINER_SERVER_URL is not set. A TrainJob sets it where the feature gate "
-                "TrainJobRuntimeStatus is on; elsewhere take 'kubeflow' out of report_to."
+                "KUBEFLOW_TRAINER_SERVER_URL is not set. A TrainJob sets it if the feature gate "
+                "TrainJobRuntimeStatus is on; elsewhere remove 'kubeflow' from report_to."
             )
         certificate = os.getenv("KUBEFLOW_TRAINER_SERVER_CA_CERT")
         self._context = ssl.create_default_context(cafile=certificate) if certificate else None
@@ -65,15 +64,15 @@ class KubeflowCallback(TrackerCallback):
         self._metrics.update(numbers(values))
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """The last report, which has to get through."""
+        """Send the last report; if it fails, the guard tries again."""
         self._post(100, 0, {**self._metrics, "current_step": step})
 
-    # ---- what the run tells it ----
+    # ---- events of the run ----
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Report now and then."""
+        """Report every `min_seconds`."""
         now = time.monotonic()
         if now - self._reported >= self.min_seconds and state.max_steps > 0 and self._current is not None:
             self._reported = now
@@ -92,7 +91,7 @@ class KubeflowCallback(TrackerCallback):
     def _try_to_post(self, percent: int, left: int | None, metrics: dict[str, Any]) -> None:
         try:
             self._post(percent, left, metrics)
-        except OSError as error:  # also what urllib raises
+        except OSError as error:  # errors of urllib are OSErrors too
             level = logging.DEBUG if self._has_warned else logging.WARNING
             logger.log(level, "Progress was not reported to %s: %s. Training goes on.", self._url, error)
             self._has_warned = True
@@ -115,16 +114,16 @@ class KubeflowCallback(TrackerCallback):
 
 
 def _percent(run: Run, step: int) -> int:
-    """How much is done; never all of it before the end is told."""
+    """The percentage done; 100 is kept for `end`."""
     return min(100 * step // run.max_steps, 99)
 
 
 def _read_token() -> str:
-    """The token, read each time: the cluster changes it."""
+    """The token, read for each report because the cluster changes it."""
     path = os.getenv("KUBEFLOW_TRAINER_SERVER_TOKEN", "")
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SetupError(
-            f"KUBEFLOW_TRAINER_SERVER_TOKEN={path!r} is no file with a token: {error}."
+            f"KUBEFLOW_TRAINER_SERVER_TOKEN={path!r} is not a file with a token: {error}."
         ) from error

@@ -1,10 +1,10 @@
-"""What MLflow and the services behind it take: names, lengths, counts, and who may come in."""
+"""What MLflow and services that speak its protocol accept: names, lengths, counts and logins."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from footplate.integrations.guard import SetupError
@@ -20,7 +20,7 @@ class Limits(NamedTuple):
 
 
 def find_limits(tracker: str, uri: str, asked: str | None) -> Limits:
-    """The limits of the service; `asked` is what the user allows.
+    """The limits of the service, and of the user.
 
     Args:
         tracker: The tracker's name.
@@ -35,7 +35,7 @@ def find_limits(tracker: str, uri: str, asked: str | None) -> Limits:
 
 
 def check_login(uri: str, has_token: bool) -> None:
-    """Azure's client would open a browser where it finds no login: look for one first."""
+    """Raise if there is no Azure login: Azure's client would open a browser."""
     if not uri.startswith("azureml:") or has_token:
         return
     from azure.core.exceptions import ClientAuthenticationError
@@ -45,26 +45,17 @@ def check_login(uri: str, has_token: bool) -> None:
         DefaultAzureCredential().get_token(AZURE_SCOPE)
     except ClientAuthenticationError as error:
         raise SetupError(
-            "No Azure login is found: run `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and "
+            "There is no Azure login: run `az login`, or set AZURE_CLIENT_ID, AZURE_TENANT_ID and "
             "AZURE_CLIENT_SECRET."
         ) from error
 
 
 def clean_name(name: str) -> str:
-    """A name that MLflow accepts: plain characters, no path that leads elsewhere."""
+    """The name with only characters that MLflow accepts, and as a path that stays inside its folder."""
     plain = re.sub(r"[^\w.\- :/]", "_", name)
     return posixpath.normpath(f"/{plain}").lstrip("/")[:250] or "_"
 
 
-def flatten(items: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Items of dictionaries within dictionaries, their names joined by dots."""
-    for key, value in items:
-        if isinstance(value, Mapping) and value:
-            yield from flatten((f"{key}.{name}", inner) for name, inner in value.items())
-        else:
-            yield key, value
-
-
 def in_batches(items: list[Any], size: int) -> Iterator[list[Any]]:
-    """Pieces of a list, each as long as one request may be."""
+    """The list in parts of at most `size`, one for each request."""
     return (items[start : start + size] for start in range(0, len(items), size))

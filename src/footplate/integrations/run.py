@@ -1,4 +1,4 @@
-"""What a tracker is told about a run when it begins: plain data, so that it can be told again later."""
+"""What a tracker learns about a run when it begins: plain data, so that a journal can hold it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from footplate.resumed import ResumePoint
 from footplate.wrappers import unwrap_model
 
 if TYPE_CHECKING:
@@ -28,21 +29,22 @@ class Run:
 
     Args:
         run_id: footplate's own name for the run; the same after a resume.
-        name: What people call it: `run_name`, else the name of `output_dir`.
+        name: Its readable name: `run_name`, else the name of `output_dir`.
         project: `args.project`.
         output_dir: Where the run keeps its files.
         logging_dir: Where trackers keep theirs.
-        first_step: The step it goes on from; 0 at the start.
+        first_step: The step it resumes from; 0 at the start.
         max_steps: Updates it will make.
         settings: Every training argument, as plain values.
+        defaults: The default of every training argument, of the version that ran.
         model: The class, sizes and configuration of the model.
-        versions: Versions of Python and the packages that matter.
-        machine: What it runs on.
+        versions: Versions of Python and of the packages in `REPORTED_PACKAGES`.
+        machine: The machine and the process it runs in.
         trial: Name of the trial, in a search.
-        service_id: The tracker's own id of the run, where it has begun there before.
-        num_logs: Logs that the run had made when it began or was resumed.
-        num_sent: How many of its logs the tracker has got already; those made again are not sent again.
-        live_model: The model itself, for trackers that watch it; absent when a run is replayed.
+        service_id: The run's id at the tracker's service; None if it has not begun there.
+        num_logs: How many logs the run had made when it began or resumed.
+        num_sent: How many of its logs the tracker has received; those that a resume makes again are not sent.
+        live_model: The model itself, for trackers that watch it; None when a run is replayed.
     """
 
     run_id: str
@@ -53,6 +55,7 @@ class Run:
     first_step: int = 0
     max_steps: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -64,24 +67,40 @@ class Run:
 
     def to_event(self) -> dict[str, Any]:
         """The run as the journal keeps it."""
-        of_a_tracker = ("service_id", "num_sent", "live_model")
-        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in of_a_tracker}
-        return asdict(Run(**kept), dict_factory=lambda pairs: {k: v for k, v in pairs if k in kept})
+        of_one_tracker = ("service_id", "num_sent", "live_model")
+        # without the model: asdict would copy it
+        kept = asdict(replace(self, live_model=None))
+        return {name: value for name, value in kept.items() if name not in of_one_tracker}
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Run:
-        """A run from its line in the journal."""
+        """The run that a line of the journal describes; fields of other versions are ignored."""
         known = {f.name for f in fields(cls)}
         return cls(**{name: value for name, value in event.items() if name in known})
 
     @property
     def config(self) -> dict[str, Any]:
-        """Settings and model configuration as one flat dictionary; the settings win."""
+        """The model's configuration and the settings in one dictionary; a setting wins over the same name."""
         return {**self.model.get("config", {}), **self.settings}
+
+    @property
+    def config_and_size(self) -> dict[str, Any]:
+        """`config` with the number of parameters."""
+        return {**self.config, "model/num_parameters": self.model.get("num_parameters")}
+
+    @property
+    def trial_name(self) -> str:
+        """The name, with the trial's name in a search."""
+        return f"{self.name}-{self.trial}" if self.trial else self.name
+
+    @property
+    def resume_point(self) -> ResumePoint:
+        """Where the run begins or resumes."""
+        return ResumePoint(self.first_step, self.num_logs)
 
 
 def describe_run(args: TrainingArguments, state: TrainerState, model: Any, run_id: str) -> Run:
-    """The run that these arguments, this state and this model make."""
+    """Describe the run of these arguments, this state and this model."""
     assert args.output_dir is not None
     return Run(
         run_id=run_id,
@@ -92,6 +111,7 @@ def describe_run(args: TrainingArguments, state: TrainerState, model: Any, run_i
         first_step=state.global_step,
         max_steps=state.max_steps,
         settings=args.to_dict(),
+        defaults=find_defaults(type(args)),
         model=_describe_model(model),
         versions=_find_versions(),
         machine=_describe_machine(),
@@ -99,6 +119,18 @@ def describe_run(args: TrainingArguments, state: TrainerState, model: Any, run_i
         trial=state.trial_name,
         live_model=model,
     )
+
+
+def find_defaults(arguments: Any) -> dict[str, Any]:
+    """The default of each field of a class of arguments, as a plain value."""
+    found = {}
+    for entry in fields(arguments):
+        value = entry.default
+        if value is MISSING:
+            value = entry.default_factory() if entry.default_factory is not MISSING else None
+        value = getattr(value, "value", value)  # an enum
+        found[entry.name] = value if isinstance(value, (bool, int, float, str, list, dict)) else None
+    return found
 
 
 def _describe_model(model: Any) -> dict[str, Any]:
@@ -118,7 +150,7 @@ def _describe_config(model: Any) -> dict[str, Any]:
         config = getattr(model, "config", None)
         to_dict = getattr(config, "to_dict", None)
         return to_dict() if callable(to_dict) else dict(config) if isinstance(config, Mapping) else {}
-    except Exception as error:  # code of somebody else, and not worth a run
+    except Exception as error:  # code of another library: an error in it must not stop training
         logger.warning("The configuration of the model cannot be reported: %r.", error)
         return {}
 

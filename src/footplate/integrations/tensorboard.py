@@ -13,20 +13,20 @@ from typing import Any
 
 from footplate.integrations.base import TrackerCallback
 from footplate.integrations.run import Run
+from footplate.integrations.values import columns_of
 
 
 class TensorBoardCallback(TrackerCallback):
     """Writes event files that TensorBoard shows.
 
     They are in `logging_dir`, else `TENSORBOARD_LOGGING_DIR`, else `output_dir/runs/<date>_<host>`. A resumed
-    run goes on in its folder, and what lies past the step it resumes from is no longer shown.
+    run continues in its folder, and the points that it makes again replace the old ones.
 
     Args:
-        tb_writer: A writer of your own, which is yours to close.
+        tb_writer: Your own writer; close it yourself.
     """
 
     name = "tensorboard"
-    package = "tensorboard"
 
     def __init__(self, tb_writer: Any = None) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class TensorBoardCallback(TrackerCallback):
 
     @property
     def tb_writer(self) -> Any:
-        """The writer, once it is open and has written what it was given."""
+        """The writer; waits until it is open and has written everything."""
         self.wait_for_service()
         return self._writer
 
@@ -46,23 +46,23 @@ class TensorBoardCallback(TrackerCallback):
         self._writer, self._is_own = writer, False
 
     def open(self, run: Run) -> str | None:
-        """Open the writer, and say what the run is made of."""
+        """Open the writer, and write the settings and the model's configuration."""
         folder = os.path.join(run.output_dir, run.service_id or _choose_folder(run))
         self.logging_dir = folder
         self._last_values = {}
         if self._is_own:
             purge_step = run.first_step + 1 if run.first_step else None
             self._writer = _find_module("").SummaryWriter(log_dir=folder, purge_step=purge_step)
-            run.num_sent = min(run.num_sent, run.num_logs)  # what was sent past that step is purged
+            run.num_sent = min(run.num_sent, run.num_logs)  # later logs are purged, so send them again
         self._writer.add_text("args", _as_code(run.settings), run.first_step)
         if run.model.get("config"):
             self._writer.add_text("model_config", _as_code(run.model["config"]), run.first_step)
         self._writer.flush()
         inside = os.path.relpath(folder, run.output_dir)
-        return folder if inside.startswith("..") else inside  # so that the whole run can be moved
+        return folder if inside.startswith("..") else inside  # relative: the run's folder can be moved
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """Numbers as curves, words as text."""
+        """Write numbers as curves and text as text."""
         for key, value in values.items():
             if isinstance(value, str):
                 self._writer.add_text(key, value, step)
@@ -72,16 +72,16 @@ class TensorBoardCallback(TrackerCallback):
         self._writer.flush()
 
     def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
-        """The rows as a table."""
+        """Write a table."""
         self._writer.add_text(f"{source}/samples", _as_table(rows), step)
         self._writer.flush()
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """The settings once more, so that runs can be compared by them, beside the curves that are there."""
+        """Write settings and last values for the page that compares runs."""
         writer = getattr(self._writer, "file_writer", None)
         if writer is None or self.run is None:
             return
-        # SummaryWriter.add_hparams would begin a second run in a folder of its own
+        # not by SummaryWriter.add_hparams, which begins a second run in another folder
         settings = {key: _as_setting(value) for key, value in self.run.config.items() if value is not None}
         build = _find_module(".summary", like=self._writer).hparams
         for summary in build(settings, self._last_values):
@@ -89,14 +89,14 @@ class TensorBoardCallback(TrackerCallback):
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the files, unless they are somebody else's."""
+        """Close the writer, if it is not the user's."""
         if self._writer is not None and self._is_own:
             self._writer.close()
             self._writer = None
 
 
 def _choose_folder(run: Run) -> str:
-    """Where a new run is kept, within its own folder unless somebody says otherwise."""
+    """The folder of a new run: in the run's own folder, unless another is set."""
     given = run.logging_dir or os.getenv("TENSORBOARD_LOGGING_DIR")
     trial = [run.trial] if run.trial else []
     if given:
@@ -106,7 +106,7 @@ def _choose_folder(run: Run) -> str:
 
 
 def _find_module(part: str, like: Any = None) -> Any:
-    """A part of torch's writer, else of that of tensorboardX; of the one that `like` is from, if given."""
+    """A module of torch's writer, else of tensorboardX; of the one that made `like`, if given."""
     homes = ["torch.utils.tensorboard", "tensorboardX"]
     if type(like).__module__.startswith("tensorboardX"):
         homes.reverse()
@@ -124,14 +124,14 @@ def _as_setting(value: Any) -> Any:
 
 
 def _as_code(values: dict[str, Any]) -> str:
-    """Values as TensorBoard's markdown shows them unchanged."""
+    """Values as an indented block, which TensorBoard's markdown shows unchanged."""
     text = json.dumps(values, indent=2, default=str, ensure_ascii=False)
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _as_table(rows: list[dict[str, Any]]) -> str:
-    """Rows as a markdown table whose cells show what they hold, whatever that is."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    """Rows as a markdown table, with the text of each cell escaped."""
+    columns = columns_of(rows)
     lines = [[_as_cell(column) for column in columns], ["---"] * len(columns)]
     lines += [[_as_cell(row.get(column, "")) for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run there for one run here, online or offline."""
+"""Weights & Biases: each run is one run there, online or offline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate.integrations.guard import SetupError
-from footplate.integrations.known import KnowingTracker, as_table
+from footplate.integrations.known import TOTALS, WAIT_SECONDS, KnowingTracker
+from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
+from footplate.integrations.values import as_table
 from footplate.state import TrainerControl, TrainerState
+from footplate.words import read_flag
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
@@ -23,12 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STEP_KEY = "train/global_step"
-FLUSH_SECONDS = 1.0  # how much of an offline run a kill may lose; the client's own value is 15
-TOTALS = ("train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos")
-WAIT_SECONDS = 60.0  # how long the main thread waits for W&B where somebody asks for it there
+FLUSH_SECONDS = 1.0  # a kill may lose this much of an offline run; the client's default is 15
 
-_holders: dict[str, list[WandbCallback]] = {}  # of each run that was begun here; the last one ends it
-# by run and key: the last step that was sent, and the callback it is from
+_holders: dict[str, list[WandbCallback]] = {}  # callbacks by run; the last one ends the run
+# by run and key: the last step that was sent, and the id of the callback that sent it
 _sent: dict[str, dict[str, tuple[int, int]]] = {}
 _sharing = threading.Lock()
 
@@ -36,91 +37,90 @@ _sharing = threading.Lock()
 class WandbCallback(KnowingTracker):
     """Sends a run to Weights & Biases.
 
-    `WANDB_PROJECT`, `WANDB_NAME`, `WANDB_RUN_ID`, `WANDB_MODE` and the client's other variables hold.
-    `WANDB_LOG_MODEL` is "checkpoint" (every sealed checkpoint becomes an artifact), "end" (the last or best
-    one does) or "false"; `WANDB_WATCH` is "gradients", "parameters", "all" or "false". A run of your own,
-    from `wandb.init()` before training, is used and left open.
+    `WANDB_PROJECT`, `WANDB_NAME`, `WANDB_RUN_ID`, `WANDB_MODE` and the client's other environment variables
+    apply. `WANDB_LOG_MODEL` is "checkpoint" (every sealed checkpoint becomes an artifact), "end" (the last or
+    best one does) or "false"; `WANDB_WATCH` is "gradients", "parameters", "all" or "false". Your own run,
+    from `wandb.init()` before training, is used and not finished.
     """
 
     name = "wandb"
-    package = "wandb"
 
     def __init__(self) -> None:
         super().__init__()
         self._log_model = _find_log_model()
         self._service: Any = None  # the run at W&B
-        self._is_own = False  # whether it was begun here
-        self._last_step = -1  # of what W&B has already
-        self._written: dict[str, int] = {}  # the last step by run, of what this process has sent
+        self._is_own = False  # whether a callback began it
+        self._last_step = -1  # the last step that W&B has of the run
+        self._written: dict[str, int] = {}  # by run: the last step that this process has sent
         self._final_checkpoint: str | None = None
 
     @property
     def _wandb(self) -> Any:
-        """The client, once all that was sent has reached it, so that `self._wandb.log` finds the run."""
+        """The client, as `self._wandb.log` needs it; waits until it has received everything that was sent."""
         self.wait_for_service(WAIT_SECONDS)
         for other in _holders.get(self.service_id or "", ())[:]:
             other.wait_for_service(WAIT_SECONDS)
-        return _import_client()
+        return import_client("wandb")
 
-    # ---- what the service does ----
+    # ---- calls on the guard's thread ----
 
     def open(self, run: Run) -> str | None:
-        """Begin or continue the run; what W&B already has of it is not sent again."""
-        client = _import_client()
+        """Begin or continue the run; steps that W&B has are not sent again."""
+        client = import_client("wandb")
         is_open = client.run is not None and client.run is self._service
         if self._service is not None and not (is_open and self._service.id == _find_id(run)):
             self.close()  # the run of an earlier train()
         if self._service is None:
-            self._take_run(client, run)
+            self._begin_or_share(client, run)
         last_step = _find_last_step(self._service) if self._is_own else None
         self.learn(run, None if last_step is None else ())
-        # the client answers before its file is whole, so that a run that was just closed is known here only
+        # finish() returns before the client's file is complete: after it, only we know the last step
         self._last_step = max(-1 if last_step is None else last_step, self._written.get(self._service.id, -1))
-        self._service.config.update(_config_of(run), allow_val_change=True)
+        self._service.config.update(run.config_and_size, allow_val_change=True)
         self._service.define_metric(STEP_KEY)
         self._service.define_metric("*", step_metric=STEP_KEY, step_sync=True)
         return str(self._service.id)
 
     def write(self, values: dict[str, Any], step: int) -> None:
-        """One row per step, under the run's own step and W&B's."""
+        """Write one row per step, with our step as W&B's step too."""
         if step <= self._last_step:
             return
-        with _sharing:  # nobody else may close the row in between
+        with _sharing:  # another callback must not close the row in between
             self._write_row(self._claim(values, step), step)
 
     def _write_row(self, values: dict[str, Any], step: int) -> None:
         if not values:
             return
-        # W&B drops what comes for a row that somebody else's `log` has closed: a new row, then, whose place
-        # on the axis is still right
+        # W&B drops values for a row that a `log` call of the user has closed: use a new row then; STEP_KEY
+        # still puts it at the right place on the axis
         own_step = step if step >= self._service.step else None
         self._service.log({**values, STEP_KEY: step}, step=own_step)
         self._written[self._service.id] = step
 
     def write_samples(self, rows: list[dict[str, Any]], source: str, step: int) -> None:
-        """A table."""
+        """Write a table."""
         columns, data = as_table(rows)
-        table = _import_client().Table(columns=columns, data=data, allow_mixed_types=True)
+        table = import_client("wandb").Table(columns=columns, data=data, allow_mixed_types=True)
         self.write({f"{source}/samples": table}, step)
 
     def write_checkpoint(self, folder: str, step: int) -> None:
-        """An artifact, if every checkpoint is wanted."""
+        """Upload the checkpoint as an artifact, if every checkpoint is wanted."""
         self._final_checkpoint = folder
         if self._log_model == "checkpoint":
             self._log_artifact(folder, [f"checkpoint_global_step_{step}"])
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
-        """The final numbers as the run's summary, and the model if it is wanted."""
+        """Write the totals to the run's summary, and upload the model if wanted."""
         self._service.summary.update({key: metrics[key] for key in TOTALS if key in metrics})
         if self._log_model not in ("checkpoint", "end"):
             return
         if self._final_checkpoint is None:
             wanted = f"WANDB_LOG_MODEL={self._log_model}"
-            logger.warning("%s keeps no model: none was saved, which save_strategy decides.", wanted)
+            logger.warning("%s uploads no model, because no checkpoint was saved: set save_strategy.", wanted)
         self._log_artifact(self._final_checkpoint, ["final_model"])
 
     def close(self) -> None:
-        """Finish a run that was begun here, unless another callback still writes to it."""
+        """Finish the run if a callback began it and no other callback still writes to it."""
         if self._service is not None and self._is_own:
             with _sharing:
                 others = [holder for holder in _holders.pop(self._service.id, []) if holder is not self]
@@ -131,7 +131,7 @@ class WandbCallback(KnowingTracker):
                     self._service.finish()
         self._service = None
 
-    # ---- what the run tells it ----
+    # ---- events of the run ----
 
     def on_train_begin(
         self,
@@ -141,25 +141,25 @@ class WandbCallback(KnowingTracker):
         *given: Any,
         **kwargs: Any,
     ) -> None:
-        """Open the run, and let it watch the model where `WANDB_WATCH` asks for that."""
+        """Open the run, and watch the model if `WANDB_WATCH` says so."""
         super().on_train_begin(args, state, control, *given, **kwargs)
         watched = os.getenv("WANDB_WATCH", "false").lower()
         if watched in ("gradients", "parameters", "all") and state.is_world_process_zero:
-            # here and not on the guard's thread: hooks must not appear in the middle of a forward
+            # on this thread, not on the guard's: hooks must not be added during a forward
             _watch(self._wandb, kwargs.get("model", *given[:1]), watched, max(100, state.logging_steps))
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Tell that training is over; the best checkpoint is the model where it was loaded at the end."""
+        """Send that training has ended; if the best model was loaded, its checkpoint is the final one."""
         if args.load_best_model_at_end and state.best_model_checkpoint:
             self.guard.submit(setattr, self, "_final_checkpoint", state.best_model_checkpoint)
         super().on_train_end(args, state, control, **kwargs)
 
-    # ---- inside ----
+    # ---- helpers ----
 
-    def _take_run(self, client: Any, run: Run) -> None:
-        """Begin the run, or share the one that is there: the user's, or that of another callback."""
+    def _begin_or_share(self, client: Any, run: Run) -> None:
+        """Begin the run, or share the run of the user or of another callback."""
         with _sharing:
             self._service = client.run
             if self._service is None:
@@ -170,7 +170,7 @@ class WandbCallback(KnowingTracker):
                 _holders[self._service.id].append(self)
 
     def _claim(self, values: dict[str, Any], step: int) -> dict[str, Any]:
-        """The values that no other callback has sent to this run: a point is told once, whoever is first."""
+        """The values that no other callback has sent to this run: each point is sent once."""
         sent = _sent.setdefault(self._service.id, {})
         own = (step, id(self))
         is_free = {key: sent.get(key, own)[1] == own[1] or step > sent[key][0] for key in values}
@@ -179,29 +179,24 @@ class WandbCallback(KnowingTracker):
         return free
 
     def _log_artifact(self, folder: str | None, aliases: list[str]) -> None:
-        """Keep a sealed checkpoint as a version of the run's model, unless it was rotated away."""
+        """Upload a sealed checkpoint as a version of the run's model, unless rotation removed it."""
         if folder is None or not Path(folder, "trainer_state.json").is_file():
-            logger.info("wandb: no checkpoint to keep as %s.", ", ".join(aliases))
+            logger.info("wandb: no checkpoint to upload as %s.", ", ".join(aliases))
             return
         state = json.loads(Path(folder, "trainer_state.json").read_text(encoding="utf-8"))
         metadata = {key: state[key] for key in ("global_step", "epoch", "best_metric")}
-        artifact = _import_client().Artifact(f"model-{self._service.id}", type="model", metadata=metadata)
+        artifact = import_client("wandb").Artifact(
+            f"model-{self._service.id}", type="model", metadata=metadata
+        )
         artifact.add_dir(folder)
         self._service.log_artifact(artifact, aliases=[*aliases, f"epoch_{round(state['epoch'] or 0, 2)}"])
 
 
-def _import_client() -> Any:
-    try:
-        return importlib.import_module("wandb")
-    except ImportError as error:
-        raise ImportError("report_to='wandb' needs wandb: pip install footplate[wandb].") from error
-
-
 def _find_log_model() -> str:
-    """What `WANDB_LOG_MODEL` asks for."""
+    """The value of `WANDB_LOG_MODEL`."""
     wanted = os.getenv("WANDB_LOG_MODEL", "false").lower()
     if wanted not in ("checkpoint", "end", "false"):
-        logger.warning('WANDB_LOG_MODEL=%r means nothing; use "checkpoint", "end" or "false".', wanted)
+        logger.warning('WANDB_LOG_MODEL=%r has no effect; use "checkpoint", "end" or "false".', wanted)
     return wanted
 
 
@@ -210,7 +205,7 @@ def _find_id(run: Run) -> str:
 
 
 def _init_options(client: Any, run: Run) -> dict[str, Any]:
-    """How the client begins this run, or goes on with it."""
+    """The options with which the client begins or continues this run."""
     mode = _find_mode(client)
     name = run.settings.get("run_name") or os.getenv("WANDB_NAME") or run.name
     options: dict[str, Any] = {"project": os.getenv("WANDB_PROJECT") or run.project, "mode": mode}
@@ -224,8 +219,8 @@ def _init_options(client: Any, run: Run) -> dict[str, Any]:
 
 
 def _find_mode(client: Any) -> str:
-    """Online, offline or disabled; an error where online would mean to ask for a key."""
-    if os.getenv("WANDB_DISABLED", "").lower() in ("1", "true", "yes", "on"):
+    """Online, offline or disabled; raises if there is no key: the client would ask the user for one."""
+    if read_flag("WANDB_DISABLED"):
         return "disabled"
     mode = os.getenv("WANDB_MODE") or client.setup().settings.mode
     mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)
@@ -240,34 +235,30 @@ def _find_mode(client: Any) -> str:
 def _has_key(client: Any) -> bool:
     try:
         return bool(client.login(prompt=False))
-    except TypeError:  # an older client, which has another way to ask without asking the user
+    except TypeError:  # an older client has no `prompt`
         return client.api.api_key is not None
 
 
-def _config_of(run: Run) -> dict[str, Any]:
-    return {**run.config, "model/num_parameters": run.model.get("num_parameters")}
-
-
 def _watch(client: Any, model: Any, what: str, every: int) -> None:
-    """Have W&B record gradients or parameters."""
+    """Let W&B record gradients or parameters."""
     try:
         client.watch(model, log=what, log_freq=every)
     except Exception as error:
-        logger.warning("wandb does not watch the model: %s", error)
+        logger.warning("wandb cannot watch the model: %s", error)
 
 
-# ---- what earlier legs of an offline run have left on disk ----
+# ---- what earlier processes of an offline run have left on disk ----
 
-BLOCK_SIZE, HEADER_SIZE = 32 * 1024, 7  # of the LevelDB log format, in which the client keeps its records
+BLOCK_SIZE, HEADER_SIZE = 32 * 1024, 7  # bytes, in the LevelDB log format that the client writes
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 def _find_last_step(service: Any) -> int | None:
-    """The last step that W&B has of this run, -1 where there is none, None where nobody knows."""
+    """The last step that W&B has of this run; -1 if it has none, None if that cannot be known."""
     if service.settings.mode != "offline":
         return int(service.starting_step) - 1
-    legs = Path(service.settings.wandb_dir).glob(f"offline-run-*-{service.id}/run-{service.id}.wandb")
-    earlier = [path for path in legs if path.parent.name != Path(service.settings.sync_dir).name]
+    paths = Path(service.settings.wandb_dir).glob(f"offline-run-*-{service.id}/run-{service.id}.wandb")
+    earlier = [path for path in paths if path.parent.name != Path(service.settings.sync_dir).name]
     parse = importlib.import_module("wandb.proto.wandb_internal_pb2").Record.FromString
     last_step = -1
     for path in earlier:
@@ -279,11 +270,11 @@ def _find_last_step(service: Any) -> int | None:
 
 
 def _read_records(data: bytes) -> Iterator[bytes]:
-    """The whole records of a log, whatever its end looks like after a kill."""
-    position, record = HEADER_SIZE, b""  # the file has a header as long as that of a record
+    """The complete records of a log, up to where a kill cut it."""
+    position, record = HEADER_SIZE, b""  # the file begins with a header of the same size
     while position + HEADER_SIZE <= len(data):
         left = BLOCK_SIZE - position % BLOCK_SIZE
-        if left < HEADER_SIZE:  # the rest of a block that has no room for another record
+        if left < HEADER_SIZE:  # too little room for a header: records continue in the next block
             position += left
             continue
         _, size, kind = struct.unpack_from("<IHB", data, position)

@@ -1,4 +1,4 @@
-"""Adafactor: Adam's second moment kept as a row and a column per matrix, and a rate of its own if wanted."""
+"""Adafactor: stores Adam's second moment as a row and a column per matrix, and can choose its own rate."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 
 class Adafactor(Optimizer):
-    """Adaptive rates with memory that grows with the sides of a matrix instead of its area.
+    """Adaptive rates; memory grows with rows plus columns of a matrix, not with rows times columns.
 
     Args:
         params: Parameters or parameter groups.
-        lr: The rate, when `relative_step` is off.
-        eps: What is added to the squared gradient, and the smallest size that a parameter is taken to have.
-        clip_threshold: Updates whose root mean square is larger are scaled down to it.
-        decay_rate: The exponent by which the memory of squared gradients grows longer.
-        beta1: Share of the last update kept in the next; None keeps nothing and saves the memory.
-        weight_decay: Share of a parameter, times the rate, taken off at each update.
+        lr: The rate, if `relative_step` is False.
+        eps: The number added to the squared gradient, and the lowest scale of a parameter.
+        clip_threshold: An update with a larger root mean square is scaled down to this.
+        decay_rate: The exponent of the update's number in the decay of the averages of squared gradients.
+        beta1: Decay of the average of updates; None averages no updates and saves that memory.
+        weight_decay: Share of a parameter, times the rate, to subtract at each update.
         scale_parameter: Multiply the rate by the root mean square of the parameter.
-        relative_step: Let the rate follow from the number of updates.
-        warmup_init: Let that rate begin near 0.
+        relative_step: Compute the rate from the number of updates.
+        warmup_init: Start that rate near 0.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Adafactor(Optimizer):
     ) -> None:
         if relative_step and lr is not None:
             raise ValueError(
-                f"lr={lr} and relative_step=True exclude each other: pass lr=None or relative_step=False."
+                f"lr={lr} and relative_step=True exclude each other. Pass lr=None or relative_step=False."
             )
         if warmup_init and not relative_step:
             raise ValueError(
-                "warmup_init=True is a warm-up of the relative step: pass relative_step=True as well."
+                "warmup_init=True has a meaning only with relative_step=True. Set both, or neither."
             )
         defaults = {
             "lr": lr,
@@ -69,7 +69,7 @@ class Adafactor(Optimizer):
         """Update every parameter that has a gradient.
 
         Args:
-            closure: Called first, outside autograd; its loss is what `step` returns.
+            closure: Called first, without autograd; `step` returns its loss.
         """
         loss = closure() if closure is not None else None
         for group in self.param_groups:
@@ -79,17 +79,19 @@ class Adafactor(Optimizer):
         return loss
 
     def _update_parameter(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        """One update of one parameter, computed in at least single precision."""
+        """Update one parameter; half precision is computed in single precision."""
         if parameter.grad.is_sparse:  # type: ignore[union-attr]
-            raise RuntimeError("Adafactor cannot use sparse gradients: set sparse=False on the embedding.")
-        gradient, weights = _widen(parameter.grad), _widen(parameter)  # type: ignore[arg-type]
+            raise RuntimeError("Adafactor cannot use sparse gradients. Set sparse=False on the embedding.")
+        gradient = _to_single_precision(parameter.grad)  # type: ignore[arg-type]
+        weights = _to_single_precision(parameter)
         state = self.state[parameter]
         _prepare_state(state, gradient, keeps_updates=group["beta1"] is not None)
         state["step"] += 1
         state["RMS"] = _root_mean_square(weights)
         rate = self._get_lr(group, state)
 
-        update = _whiten(gradient, state, group["eps"][0], 1.0 - math.pow(state["step"], group["decay_rate"]))
+        decay = 1.0 - math.pow(state["step"], group["decay_rate"])
+        update = _divide_by_average(gradient, state, group["eps"][0], decay)
         update.div_((_root_mean_square(update) / group["clip_threshold"]).clamp_(min=1.0))
         update.mul_(rate)
         if group["beta1"] is not None:
@@ -112,19 +114,19 @@ class Adafactor(Optimizer):
         return rate
 
 
-def _widen(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a single-precision copy of a half-precision one."""
+def _to_single_precision(tensor: Tensor) -> Tensor:
+    """`tensor`, or a single-precision copy if it is in half precision."""
     return tensor.float() if tensor.dtype in HALF_PRECISION else tensor
 
 
 def _root_mean_square(tensor: Tensor) -> Tensor:
-    """The size of a typical element."""
+    """The root mean square of the elements."""
     size: Tensor = tensor.norm(2) / (tensor.numel() ** 0.5)
     return size
 
 
 def _prepare_state(state: dict[str, Any], gradient: Tensor, keeps_updates: bool) -> None:
-    """Start a parameter's running averages, or bring restored ones to the gradient's device and type."""
+    """Create the averages of a parameter, or move loaded ones to the gradient's device and type."""
     if not state:
         state["step"] = 0
         if keeps_updates:
@@ -140,24 +142,24 @@ def _prepare_state(state: dict[str, Any], gradient: Tensor, keeps_updates: bool)
             state[name] = value.to(gradient)
 
 
-def _whiten(gradient: Tensor, state: dict[str, Any], eps: float, memory: float) -> Tensor:
+def _divide_by_average(gradient: Tensor, state: dict[str, Any], eps: float, decay: float) -> Tensor:
     """The gradient divided by the running root mean square of its elements."""
     squared = gradient**2 + eps
     if gradient.dim() < 2:
-        average: Tensor = state["exp_avg_sq"].mul_(memory).add_(squared, alpha=1.0 - memory)
+        average: Tensor = state["exp_avg_sq"].mul_(decay).add_(squared, alpha=1.0 - decay)
         return average.rsqrt().mul_(gradient)
-    rows = state["exp_avg_sq_row"].mul_(memory).add_(squared.mean(dim=-1), alpha=1.0 - memory)
-    columns = state["exp_avg_sq_col"].mul_(memory).add_(squared.mean(dim=-2), alpha=1.0 - memory)
+    rows = state["exp_avg_sq_row"].mul_(decay).add_(squared.mean(dim=-1), alpha=1.0 - decay)
+    columns = state["exp_avg_sq_col"].mul_(decay).add_(squared.mean(dim=-2), alpha=1.0 - decay)
     row_factor = (rows / rows.mean(dim=-1, keepdim=True)).rsqrt_().unsqueeze(-1)
     return torch.mul(row_factor, columns.unsqueeze(-2).rsqrt()).mul_(gradient)
 
 
 class AdafactorSchedule(LambdaLR):
-    """Shows the rates that Adafactor gives itself, where a loop asks a schedule for them.
+    """Reports the rates that Adafactor computes, for a loop that asks its schedule for them.
 
     Args:
         optimizer: An `Adafactor` with `relative_step=True`.
-        initial_lr: What to show before the first update.
+        initial_lr: The rate to report before the first update.
     """
 
     def __init__(self, optimizer: Optimizer, initial_lr: float = 0.0) -> None:
@@ -168,7 +170,7 @@ class AdafactorSchedule(LambdaLR):
             del group["initial_lr"]
 
     def get_lr(self) -> list[Any]:
-        """The rate of each group's first parameter, or the initial one where that has no gradient."""
+        """The rate of each group's first parameter; the initial rate if that parameter has no gradient."""
         optimizer: Any = self.optimizer
         rates = []
         for group, initial_rate in zip(optimizer.param_groups, self.base_lrs, strict=True):
@@ -181,10 +183,10 @@ class AdafactorSchedule(LambdaLR):
 
 
 def get_adafactor_schedule(optimizer: Optimizer, initial_lr: float = 0.0) -> AdafactorSchedule:
-    """A schedule that shows the rates Adafactor gives itself.
+    """A schedule that reports the rates that Adafactor computes.
 
     Args:
         optimizer: An `Adafactor` with `relative_step=True`.
-        initial_lr: What to show before the first update.
+        initial_lr: The rate to report before the first update.
     """
     return AdafactorSchedule(optimizer, initial_lr)

@@ -1,4 +1,4 @@
-"""`AdamW` as scripts of the 4.x years make it."""
+"""`AdamW` with the constructor that transformers had until 4.x."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW behind the old constructor.
+    """torch's AdamW with the older constructor.
 
     Args:
         params: Parameters or groups of them.
@@ -17,8 +17,8 @@ class AdamW(torch.optim.AdamW):
         betas: Decay of the two running means.
         eps: Added to the denominator.
         weight_decay: Decoupled weight decay.
-        correct_bias: Must be True; torch has no other form.
-        no_deprecation_warning: Without effect.
+        correct_bias: Must be True: torch always corrects the bias.
+        no_deprecation_warning: No effect.
     """
 
     def __init__(
@@ -32,5 +32,5 @@ class AdamW(torch.optim.AdamW):
         no_deprecation_warning: bool = False,
     ) -> None:
         if not correct_bias:
-            raise ValueError("correct_bias=False: torch's AdamW always corrects the bias. Leave it out.")
+            raise ValueError("correct_bias=False: torch's AdamW always corrects the bias. Do not set it.")
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)

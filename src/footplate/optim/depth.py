@@ -1,4 +1,4 @@
-"""How deep below the output each parameter of a model lies, read from the numbered blocks in its names."""
+"""How many layers below the output each parameter is, read from the numbered blocks in its name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from torch import nn
 
-# "bert.encoder.layer.3.attention...": a stack, here "bert.encoder.layer", and the number of a block in it
+# "bert.encoder.layer.3.attention...": a stack, here "bert.encoder.layer", and the number of its block
 BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?P<word>[A-Za-z_]\w*))\.(?P<number>\d+)\.")
-# a module that is part of the head wherever it stands, as in "lm_head.weight" or "cls.predictions.bias"
+# A module with such a name belongs to the head, wherever it is: "lm_head.weight", "cls.predictions.bias".
 HEAD = re.compile(r"(?:^|\.)(?:\w*heads?|\w*classifier|\w*pooler|score|qa_outputs|cls|embed_out)\.")
 
 
 class Depth(NamedTuple):
-    """Where a parameter lies: in words, and in layers below the head."""
+    """Where a parameter is in the model."""
 
-    label: str
+    label: str  # "head", "block.3" or "embeddings"
     layers_below_head: int
 
 
@@ -33,7 +33,7 @@ def find_depths(model: nn.Module) -> dict[str, Depth]:
     first_block = next(position for position, name in enumerate(names) if name in blocks)
     embedding_modules = {name for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
 
-    def lies_before_blocks(position: int, name: str) -> bool:
+    def is_before_blocks(position: int, name: str) -> bool:
         if HEAD.search(name):
             return False
         is_embedding = "embed" in name.lower() or name.rpartition(".")[0] in embedding_modules
@@ -43,7 +43,7 @@ def find_depths(model: nn.Module) -> dict[str, Depth]:
     for position, name in enumerate(names):
         if name in blocks:
             depths[name] = blocks[name]
-        elif lies_before_blocks(position, name):
+        elif is_before_blocks(position, name):
             depths[name] = Depth("embeddings", num_layers + 1)
         else:
             depths[name] = Depth("head", 0)
@@ -59,7 +59,7 @@ def _find_blocks(names: list[str]) -> dict[str, Depth]:
     if not numbers:
         return {}
     longest = max(numbers, key=lambda stack: len(numbers[stack]))
-    # an encoder and a decoder both name their blocks so; a numbered classifier or stem does not
+    # encoder and decoder use the same word for their blocks; a numbered classifier uses another one
     main_word = longest.rpartition(".")[2]
     num_layers = len(numbers[longest])
     blocks = {}

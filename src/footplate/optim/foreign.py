@@ -1,4 +1,4 @@
-"""Builders for optimizers that live in other packages, imported when one is asked for."""
+"""Builders for optimizers of other packages, which are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from footplate.optim.options import ClassAndKwargs, Request, parse_switch
 
 
 def build_adam_of(request: Request, path: str, package: str) -> ClassAndKwargs:
-    """An AdamW of another package that takes what torch's takes."""
+    """An AdamW of another package that takes the same settings as torch's."""
     return request.load(path, package), request.adam
 
 
 def build_anyprecision(request: Request) -> ClassAndKwargs:
-    """AdamW with the precision of each of its buffers to choose."""
+    """AdamW with a chosen precision for each of its buffers."""
     take = request.options.take
     dtypes = {
         "momentum_dtype": "float32",
@@ -35,7 +35,7 @@ def build_anyprecision(request: Request) -> ClassAndKwargs:
 def build_bitsandbytes(
     request: Request, class_name: str, bits: int, is_paged: bool = False
 ) -> ClassAndKwargs:
-    """One of the bitsandbytes optimizers, its state in 8 or 32 bits, paged to the host if asked."""
+    """An optimizer of bitsandbytes with its state in 8 or 32 bits, paged to the host if `is_paged`."""
     optimizer_class = request.load(f"bitsandbytes.optim.{class_name}", "bitsandbytes")
     if class_name == "RMSprop":
         return optimizer_class, {**request.options.take_all(), "optim_bits": bits}
@@ -46,7 +46,7 @@ def build_bitsandbytes(
 
 
 def _ademamix(request: Request) -> dict[str, Any]:
-    """Two averages of the gradient, a fast and a slow one, mixed by alpha."""
+    """The settings of AdEMAMix, which mixes a fast and a slow average of the gradient by alpha."""
     args, take = request.args, request.options.take
     return {
         "betas": (
@@ -61,7 +61,7 @@ def _ademamix(request: Request) -> dict[str, Any]:
 
 
 def build_torchao(request: Request, class_name: str) -> ClassAndKwargs:
-    """AdamW of torchao, its state in 4 or 8 bits."""
+    """AdamW of torchao with its state in 4 or 8 bits."""
     return request.load(f"torchao.optim.{class_name}", "'torchao>=0.11'"), {
         **request.adam,
         "block_size": request.options.take("block_size", int, 256),
@@ -70,7 +70,7 @@ def build_torchao(request: Request, class_name: str) -> ClassAndKwargs:
 
 
 def build_galore(request: Request, class_name: str, is_layerwise: bool = False) -> ClassAndKwargs:
-    """GaLore: gradients of the target layers projected to a low rank."""
+    """GaLore, which projects the gradients of the target layers to a low rank."""
     take = request.options.take
     projection = {
         "rank": take("rank", int, 128),
@@ -78,18 +78,14 @@ def build_galore(request: Request, class_name: str, is_layerwise: bool = False) 
         "scale": take("scale", float, 0.25),
         "proj_type": take("proj_type", str, "std"),
     }
-    own_rate = {"scale_parameter": False, "relative_step": False} if class_name == "GaLoreAdafactor" else {}
-    return _low_rank(
-        request,
-        request.load(f"galore_torch.{class_name}", "galore-torch"),
-        projection,
-        own_rate,
-        is_layerwise,
-    )
+    # the schedule sets the rate, not Adafactor itself
+    kwargs = {"scale_parameter": False, "relative_step": False} if class_name == "GaLoreAdafactor" else {}
+    optimizer_class = request.load(f"galore_torch.{class_name}", "galore-torch")
+    return _low_rank(request, optimizer_class, projection, kwargs, is_layerwise)
 
 
 def build_apollo(request: Request, is_layerwise: bool = False) -> ClassAndKwargs:
-    """APOLLO: the rate of each channel estimated in a low rank."""
+    """APOLLO, which estimates the rate of each channel in a low rank."""
     take = request.options.take
     projection = {
         "rank": take("rank", int, 128),
@@ -100,9 +96,8 @@ def build_apollo(request: Request, is_layerwise: bool = False) -> ClassAndKwargs
         "proj_type": take("proj_type", str, "std"),
         **request.adam,
     }
-    return _low_rank(
-        request, request.load("apollo_torch.APOLLOAdamW", "apollo-torch"), projection, {}, is_layerwise
-    )
+    optimizer_class = request.load("apollo_torch.APOLLOAdamW", "apollo-torch")
+    return _low_rank(request, optimizer_class, projection, {}, is_layerwise)
 
 
 def _low_rank(
@@ -112,21 +107,20 @@ def _low_rank(
     kwargs: dict[str, Any],
     is_layerwise: bool,
 ) -> ClassAndKwargs:
-    """An optimizer that projects the layers in `optim_target_modules`, in one piece or per parameter."""
+    """An optimizer that projects the layers in `optim_target_modules`, or one per parameter."""
     groups = low_rank_groups(request.args, request.model, projection)
     if is_layerwise:
-        return build_layerwise(
-            request.args, groups, optimizer_class, {"lr": request.args.learning_rate, **kwargs}
-        )
+        kwargs = {"lr": request.args.learning_rate, **kwargs}
+        return build_layerwise(request.args, groups, optimizer_class, kwargs)
     return optimizer_class, {**kwargs, "params": groups}
 
 
 def build_lomo(request: Request, class_name: str) -> ClassAndKwargs:
-    """LOMO: the update fused into the backward pass."""
+    """LOMO, which updates the weights during the backward pass."""
     optimizer_class = request.load(f"lomo_optim.{class_name}", "lomo-optim")
     if request.model is None:
         raise ValueError(
-            f"optim={request.name.value!r} updates the model in its backward pass: pass the model as well."
+            f"optim={request.name.value!r} updates the model during the backward pass. Pass the model."
         )
     return optimizer_class, {"model": request.model}
 
@@ -147,7 +141,7 @@ def build_grokadamw(request: Request) -> ClassAndKwargs:
 def build_schedule_free(
     request: Request, class_name: str, takes_adam: bool = True, takes_warmup: bool = True
 ) -> ClassAndKwargs:
-    """An optimizer that averages its weights instead of following a schedule."""
+    """An optimizer that averages weights, so that it needs no schedule."""
     return request.load(f"schedulefree.{class_name}", "'schedulefree>=1.4'"), {
         **(request.adam if takes_adam else {}),
         "weight_decay": request.args.weight_decay,
@@ -158,18 +152,18 @@ def build_schedule_free(
 
 
 def _count_warmup_steps(request: Request) -> int:
-    """The warm-up in updates, which the optimizer must know before the length of the run is known."""
+    """The updates of warm-up; the optimizer needs them before the length of the run is known."""
     args = request.args
     if 0 < args.warmup_steps < 1 and args.max_steps <= 0:
         raise ValueError(
-            f"optim={request.name.value!r} warms up by itself and needs a number of updates, but "
-            f"warmup_steps={args.warmup_steps} is a share of the run: give a whole number, or set max_steps."
+            f"optim={request.name.value!r} does its own warm-up and needs a number of updates, but "
+            f"warmup_steps={args.warmup_steps} is a share of the run. Set a whole number, or set max_steps."
         )
     return int(args.get_warmup_steps(args.max_steps))
 
 
 def build_stable_adamw(request: Request) -> ClassAndKwargs:
-    """AdamW whose update is clipped per tensor."""
+    """AdamW that clips the update of each tensor."""
     take = request.options.take
     return request.load("optimi.StableAdamW", "torch-optimi"), {
         **request.adam,

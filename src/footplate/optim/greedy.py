@@ -1,4 +1,4 @@
-"""A schedule that raises the learning rate while a metric improves and lowers it while it does not."""
+"""A schedule that raises the learning rate while a metric improves, and lowers it otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StreamingAverage:
     """The mean of the last `window_size` values.
 
     Args:
-        window_size: How many values count.
+        window_size: How many values the mean includes.
     """
 
     def __init__(self, window_size: int) -> None:
@@ -26,7 +26,7 @@ class StreamingAverage:
         self.sum = 0.0
 
     def streamavg(self, value: float) -> float:
-        """Take one more value and return the mean."""
+        """Add a value and return the mean."""
         self.values.append(value)
         self.sum += value
         if len(self.values) > self.window_size:
@@ -34,25 +34,25 @@ class StreamingAverage:
         return self.sum / len(self.values)
 
     def state_dict(self) -> dict[str, Any]:
-        """The window and its sum, as plain data."""
+        """The values and their sum, as plain data."""
         return {**vars(self), "values": list(self.values)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Set the values and their sum from `state_dict`."""
         self.window_size = state_dict.get("window_size", self.window_size)
         self.values = list(state_dict.get("values", ()))
         self.sum = state_dict.get("sum", 0.0)
 
 
 class GreedyLR(LRScheduler):
-    """Divides the rate by `factor` after a run of improvements, multiplies it after a run without any.
+    """Divides the rate by `factor` after several improvements in a row, multiplies it after several failures.
 
     Args:
-        optimizer: Whose rates to move.
-        mode: "min" where a smaller metric is better, "max" where a larger one is.
-        factor: The size of one change, below 1.
-        patience: Improvements (or failures) in a row that are let pass before the rate moves.
-        threshold: By how much a metric must beat the best to count as an improvement.
+        optimizer: The optimizer whose rates to change.
+        mode: "min" if a smaller metric is better, "max" if a larger one is.
+        factor: The factor of one change, below 1.
+        patience: Improvements (or failures) in a row that do not change the rate yet.
+        threshold: How much better than the best a metric must be to count as an improvement.
         threshold_mode: "abs" adds the threshold to the best, "rel" takes it as a share of the best.
         cooldown: Metrics to ignore after a reduction.
         warmup: Metrics to ignore after an increase.
@@ -62,7 +62,7 @@ class GreedyLR(LRScheduler):
         verbose: Print each change.
         smooth: Decide by the mean of the last `window_size` metrics.
         window_size: Metrics in that mean.
-        reset_start: Reductions asked for at the lowest rate before everything starts anew.
+        reset_start: Reductions at the lowest rate after which rates and counts are reset.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class GreedyLR(LRScheduler):
                 f"threshold_mode={threshold_mode!r} is not 'rel' or 'abs': set it in lr_scheduler_kwargs."
             )
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer. Pass one of torch.optim.")
         self.optimizer = optimizer
         self.mode = mode
         self.factor = factor
@@ -111,15 +111,15 @@ class GreedyLR(LRScheduler):
         self.last_epoch = 0
         self._init_lrs = [group["lr"] for group in optimizer.param_groups]
         self._last_lr = list(self._init_lrs)
-        self._start_anew()
+        self._reset()
         if any(rate < lowest for rate, lowest in zip(self._init_lrs, self.min_lrs, strict=True)):
             logger.warning(
-                f"The learning rates {self._init_lrs} begin below min_lr={self.min_lrs}, so the greedy "
-                "schedule will never lower them: give a smaller min_lr in lr_scheduler_kwargs."
+                f"The learning rates {self._init_lrs} are below min_lr={self.min_lrs}, so the greedy "
+                "schedule will never lower them: set a smaller min_lr in lr_scheduler_kwargs."
             )
 
-    def _start_anew(self) -> None:
-        """Forget every metric seen."""
+    def _reset(self) -> None:
+        """Reset the best metric and all counts."""
         self.best = math.inf if self.mode == "min" else -math.inf
         self.num_bad_epochs = 0
         self.num_good_epochs = 0
@@ -129,11 +129,11 @@ class GreedyLR(LRScheduler):
         self._streaming_avg = StreamingAverage(self.window_size) if self.smooth else None
 
     def step(self, metrics: float, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Take the metric of one more evaluation and move the rates if it is time.
+        """Count the metric of an evaluation, and change the rates if it is time to.
 
         Args:
-            metrics: The value to judge by.
-            epoch: Its number; by default one more than the last.
+            metrics: The value of the metric.
+            epoch: The number of the evaluation; by default one more than the last.
         """
         current = float(metrics)
         if self._streaming_avg is not None:
@@ -145,11 +145,11 @@ class GreedyLR(LRScheduler):
         elif self.warmup_counter > 0:
             self.warmup_counter -= 1
         else:
-            self._judge(current)
+            self._count(current)
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
-    def _judge(self, current: float) -> None:
-        """Count the metric as good or bad, and act once one side has passed the patience."""
+    def _count(self, current: float) -> None:
+        """Count the metric as good or bad, and change the rates if a count is above the patience."""
         if self.is_better(current, self.best):
             self.best = current
             self.num_good_epochs, self.num_bad_epochs = self.num_good_epochs + 1, 0
@@ -162,20 +162,20 @@ class GreedyLR(LRScheduler):
             self.num_good_epochs = 0
         elif self.num_bad_epochs > self.patience:
             self._reduce_rates()
-            self.cooldown_counter = self.cooldown  # also right after a reset, as in the original
+            self.cooldown_counter = self.cooldown  # also after a reset, as in the original
             self.num_bad_epochs = 0
 
     def is_better(self, current: float, best: float) -> bool:
-        """Whether `current` beats `best` by more than the threshold."""
+        """Whether `current` is better than `best` by more than the threshold."""
         sign = -1.0 if self.mode == "min" else 1.0
         if self.threshold_mode == "rel":
-            bar = best * (1.0 + sign * self.threshold)
+            limit = best * (1.0 + sign * self.threshold)
         else:
-            bar = best + sign * self.threshold
-        return current < bar if self.mode == "min" else current > bar
+            limit = best + sign * self.threshold
+        return current < limit if self.mode == "min" else current > limit
 
     def _increase_rates(self) -> None:
-        """Raise every rate by one factor, up to its highest."""
+        """Raise every rate by one factor, at most to its highest."""
         for index, (group, highest) in enumerate(zip(self.optimizer.param_groups, self.max_lrs, strict=True)):
             rate = float(group["lr"])
             raised = min(rate / self.factor, highest)
@@ -184,7 +184,7 @@ class GreedyLR(LRScheduler):
         self.reset_start = self.reset_start_original
 
     def _reduce_rates(self) -> None:
-        """Lower every rate by one factor, down to its lowest, and start anew after too long down there."""
+        """Lower every rate by one factor; reset everything after `reset_start` times at the lowest rate."""
         for index, (group, lowest) in enumerate(zip(self.optimizer.param_groups, self.min_lrs, strict=True)):
             rate = float(group["lr"])
             lowered = max(rate * self.factor, lowest)
@@ -197,16 +197,16 @@ class GreedyLR(LRScheduler):
             if self.reset_start <= 0:
                 for index, rate in enumerate(self._init_lrs):
                     self._set_rate(index, rate)
-                self._start_anew()
+                self._reset()
 
     def _set_rate(self, index: int, rate: float) -> None:
-        """Give one group its new rate, and say so if asked to."""
+        """Set the rate of one group, and print it if `verbose`."""
         self.optimizer.param_groups[index]["lr"] = rate
         if self.verbose:
             print(f"Evaluation {self.last_epoch}: learning rate of group {index} is now {rate:.4e}.")
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer, as plain data."""
+        """Everything except the optimizer, as plain data."""
         state = {
             name: value for name, value in vars(self).items() if name not in ("optimizer", "_streaming_avg")
         }
@@ -215,10 +215,10 @@ class GreedyLR(LRScheduler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where `state_dict` was taken, with the rates it had.
+        """Set the state and the optimizer's rates from `state_dict`.
 
         Args:
-            state_dict: What `state_dict()` gave.
+            state_dict: What `state_dict()` returned.
         """
         own_names = vars(self).keys() - {"optimizer", "_streaming_avg"}
         vars(self).update({name: value for name, value in state_dict.items() if name in own_names})
@@ -238,6 +238,6 @@ def _one_per_group(name: str, value: float | Sequence[float], optimizer: Optimiz
     if len(value) != num_groups:
         raise ValueError(
             f"{name} has {len(value)} values for {num_groups} parameter groups: "
-            f"give one number, or {num_groups}, in lr_scheduler_kwargs."
+            f"set one number, or {num_groups} numbers, in lr_scheduler_kwargs."
         )
     return list(value)

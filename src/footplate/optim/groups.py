@@ -1,4 +1,4 @@
-"""Which parameters decay, which learning rate each one gets, and the optimizer over them."""
+"""Which parameters get weight decay, which learning rate each gets, and the optimizer for them."""
 
 from __future__ import annotations
 
@@ -31,30 +31,29 @@ def build_optimizer(
     args: TrainingArguments,
     decay_names: Collection[str],
 ) -> Optimizer:
-    """The optimizer over the groups that `args` ask for, or over what its builder put in their place."""
+    """The optimizer for the groups that `args` describe, or for those that its builder made."""
     if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, Optimizer)):
-        # a factory, which sorts the parameters itself
+        # a factory, which makes the parameter groups itself
         optimizer: Optimizer = optimizer_class()(model, **kwargs)
         return optimizer
     kwargs = dict(kwargs)
-    replacements = [kwargs.pop(name) for name in ("params", "model", "optimizer_dict") if name in kwargs]
-    if not replacements:
+    # the builders of some optimizers give these in place of parameter groups
+    given = [kwargs.pop(name) for name in ("params", "model", "optimizer_dict") if name in kwargs]
+    if not given:
         rate = kwargs.get("lr", args.learning_rate)
-        replacements = [
-            build_parameter_groups(model, decay_names, args.weight_decay, rate, args.param_groups)
-        ]
+        given = [build_parameter_groups(model, decay_names, args.weight_decay, rate, args.param_groups)]
     elif args.param_groups:
         logger.warning(
             f"param_groups has no effect with optim={str(args.optim)!r}, which makes its own groups."
         )
-    optimizer = optimizer_class(replacements[-1], **kwargs)
+    optimizer = optimizer_class(given[-1], **kwargs)
     if optimizer_class.__module__.startswith("bitsandbytes") and kwargs.get("optim_bits") == 8:
         _keep_embeddings_exact(model)
     return optimizer
 
 
 def _keep_embeddings_exact(model: nn.Module) -> None:
-    """Keep 32-bit state for embeddings, whose rare and large gradients 8 bits would lose."""
+    """Keep 32-bit state for embeddings: 8 bits are too few for their rare and large gradients."""
     manager = import_module("bitsandbytes").optim.GlobalOptimManager.get_instance()
     for module in model.modules():
         if isinstance(module, nn.Embedding):
@@ -66,12 +65,12 @@ def get_parameter_names(
     forbidden_layer_types: Iterable[type],
     forbidden_layer_names: Iterable[str] | None = None,
 ) -> list[str]:
-    """The names of the parameters that lie in no forbidden layer.
+    """The names of the parameters that are not in a forbidden layer.
 
     Args:
-        model: Whose parameters to name.
-        forbidden_layer_types: Classes of modules to leave out, with all they hold.
-        forbidden_layer_names: Patterns, searched in the lower-case name as seen from each module above.
+        model: The model.
+        forbidden_layer_types: Classes of modules to leave out, with everything in them.
+        forbidden_layer_names: Patterns to leave out, searched in the lower-case name relative to each parent.
     """
     types = tuple(forbidden_layer_types)
     patterns = [re.compile(pattern) for pattern in forbidden_layer_names or ()]
@@ -89,7 +88,7 @@ def get_parameter_names(
 
 
 def decay_parameter_names(model: nn.Module) -> list[str]:
-    """The names of the parameters that weight decay applies to: all but biases and norms."""
+    """The names of the parameters that get weight decay: all except those of biases and norms."""
     return get_parameter_names(model, [nn.LayerNorm], NO_DECAY_PATTERNS)
 
 
@@ -100,7 +99,7 @@ def build_parameter_groups(
     learning_rate: float,
     param_groups: Sequence[Mapping[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The optimizer's groups: two, with and without decay, or those that the rules in `param_groups` make."""
+    """Two groups, with and without decay, or the groups that the rules in `param_groups` describe."""
     decay_names = set(decay_names)
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not param_groups:
@@ -110,9 +109,9 @@ def build_parameter_groups(
 
     rules = [Rule.read(raw, weight_decay, learning_rate) for raw in param_groups]
     _check_names([rule.name for rule in rules])
-    owned = _share_out(list(trainable), rules)
+    owned = _assign_parameters(list(trainable), rules)
     rest = Rule(REST, re.compile(""), learning_rate, weight_decay, None)
-    # the rest comes first: what is logged as "the" learning rate is that of the first group
+    # the rest comes first, because the rate of the first group is logged as `learning_rate`
     groups = []
     for rule, names in [(rest, owned.pop(None)), *((rule, owned[rule.name]) for rule in rules)]:
         groups.extend(_groups_of_rule(rule, names, model, decay_names))
@@ -121,7 +120,7 @@ def build_parameter_groups(
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry of `param_groups`: whom it is for, and what they get."""
+    """One entry of `param_groups`: which parameters it applies to, and their rate and decay."""
 
     name: str
     pattern: re.Pattern[str]
@@ -131,7 +130,7 @@ class Rule:
 
     @classmethod
     def read(cls, raw: Mapping[str, Any], weight_decay: float, learning_rate: float) -> Rule:
-        """Check one entry and fill in what it leaves to the run."""
+        """Check an entry, and fill in the run's values for what it does not give."""
         unknown = sorted(set(raw) - set(RULE_KEYS))
         if unknown:
             raise ValueError(
@@ -139,7 +138,7 @@ class Rule:
             )
         if "match" not in raw and "layer_decay" not in raw:
             raise ValueError(
-                f"param_groups: {dict(raw)} says neither 'match' nor 'layer_decay': whom is it for?"
+                f"param_groups: {dict(raw)} has neither 'match' nor 'layer_decay'. Give one of them."
             )
         try:
             pattern = re.compile(raw.get("match", ""))
@@ -149,7 +148,7 @@ class Rule:
             ) from error
         layer_decay = _read_number(raw, "layer_decay", None)
         if layer_decay is not None and not 0 < layer_decay <= 1:
-            raise ValueError(f"param_groups: layer_decay={layer_decay} must lie above 0 and at most at 1.")
+            raise ValueError(f"param_groups: layer_decay={layer_decay} must be above 0 and at most 1.")
         return cls(
             name=raw.get("name") or raw.get("match") or "layer_decay",
             pattern=pattern,
@@ -160,7 +159,7 @@ class Rule:
 
 
 def _read_number(raw: Mapping[str, Any], key: str, default: Any) -> Any:
-    """A number of the rule that is not negative; YAML hands over 1e-3 as text, so text is fine too."""
+    """A number of the entry, 0 or more; text is accepted, because YAML reads 1e-3 as text."""
     if key not in raw:
         return default
     try:
@@ -173,16 +172,16 @@ def _read_number(raw: Mapping[str, Any], key: str, default: Any) -> Any:
 
 
 def _check_names(names: list[str]) -> None:
-    """Raise if two groups would be logged under one name."""
+    """Refuse two groups with the same name: their rates are logged by name."""
     for name in (REST, *names):
         if [REST, *names].count(name) > 1:
             raise ValueError(
-                f"param_groups: two groups would be named {name!r}: give each rule a 'name' of its own."
+                f"param_groups: two groups would be named {name!r}. Give each rule a different 'name'."
             )
 
 
-def _share_out(parameter_names: list[str], rules: list[Rule]) -> dict[str | None, list[str]]:
-    """Each parameter to the first rule that matches it, and to None where no rule does."""
+def _assign_parameters(parameter_names: list[str], rules: list[Rule]) -> dict[str | None, list[str]]:
+    """The parameters of each rule: each belongs to the first rule that matches, else to None."""
     owned: dict[str | None, list[str]] = {None: [], **{rule.name: [] for rule in rules}}
     for parameter_name in parameter_names:
         owner = next((rule.name for rule in rules if rule.pattern.search(parameter_name)), None)
@@ -192,7 +191,7 @@ def _share_out(parameter_names: list[str], rules: list[Rule]) -> dict[str | None
             continue
         if any(rule.pattern.search(name) for name in parameter_names):
             raise ValueError(
-                f"param_groups: all that rule {rule.name!r} matches belongs to an earlier rule: move it up."
+                f"param_groups: earlier rules match all parameters of rule {rule.name!r}. Move it up."
             )
         raise ValueError(
             f"param_groups: the pattern {rule.pattern.pattern!r} matches no trainable parameter. "
@@ -204,10 +203,10 @@ def _share_out(parameter_names: list[str], rules: list[Rule]) -> dict[str | None
 def _groups_of_rule(
     rule: Rule, names: list[str], model: nn.Module, decay_names: Collection[str]
 ) -> list[dict[str, Any]]:
-    """The parameters of one rule, by depth where it has a layer decay, with and without weight decay."""
+    """The groups of one rule: with and without weight decay, and by depth if it has a layer decay."""
     depths = dict.fromkeys(names, Depth("", 0)) if rule.layer_decay is None else find_depths(model)
     groups: dict[str, dict[str, Any]] = {}
-    # sorting is stable: within a depth the model's order stays
+    # sorting is stable: parameters of the same depth keep the model's order
     for name in sorted(names, key=lambda name: depths[name].layers_below_head):
         label, depth = depths[name]
         decays = name in decay_names
@@ -225,6 +224,6 @@ def _groups_of_rule(
 
 
 def named_rates(optimizer: Any) -> dict[str, float]:
-    """The learning rate of each group that has a name, under that name."""
+    """The learning rates to log, by name, of the groups that have a name."""
     groups = getattr(optimizer, "param_groups", ())
     return {f"learning_rate/{group['name']}": float(group["lr"]) for group in groups if "name" in group}

@@ -1,4 +1,4 @@
-"""Optimizers that project layers to a low rank: their groups, and their form that steps layer by layer."""
+"""Optimizers that project layers to a low rank: their groups, and the variant with one per parameter."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 class LayerWiseDummyOptimizer(Optimizer):
-    """Stands in for the optimizers of the single parameters, which step by themselves in the backward pass.
+    """A placeholder for one optimizer per parameter; those step on their own during the backward pass.
 
     Args:
         optimizer_dict: The optimizer of each parameter.
-        lr: The rate that they begin with.
+        lr: Their first rate.
     """
 
     def __init__(self, optimizer_dict: dict[nn.Parameter, Optimizer], lr: float = 1e-3) -> None:
@@ -33,18 +33,18 @@ class LayerWiseDummyOptimizer(Optimizer):
         super().__init__([torch.zeros(1)], {"lr": lr})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing: each gradient was cleared as soon as it was used."""
+        """Do nothing: each gradient was cleared right after its use."""
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Nothing: the backward pass has updated the parameters."""
+        """Do nothing: the parameters were updated during the backward pass."""
 
 
 class LayerWiseDummyScheduler(LRScheduler):
-    """Shows the rate of the single parameters' schedules, which step by themselves in the backward pass.
+    """Reports the rate of the schedules of each parameter, which step on their own during the backward pass.
 
     Args:
-        optimizer: The stand-in whose optimizers to schedule.
-        make_schedule: Makes the schedule of one of them.
+        optimizer: The placeholder that holds the optimizers.
+        make_schedule: Makes the schedule of one optimizer.
     """
 
     def __init__(
@@ -55,40 +55,40 @@ class LayerWiseDummyScheduler(LRScheduler):
         def advance(parameter: nn.Parameter) -> None:
             schedules[parameter].step()
 
-        # hooks run in the order they came: the optimizer's is older, so the rate moves after the update
+        # hooks run in the order they were added: the optimizer's first, so the rate changes after the update
         for parameter in schedules:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(advance)  # type: ignore[no-untyped-call]
-        self._moving = next(
+        self._reported = next(
             (schedule for parameter, schedule in schedules.items() if parameter.requires_grad), None
         )
         super().__init__(optimizer)
 
     def get_lr(self) -> list[float | torch.Tensor]:
-        """The rate that the next update of a parameter will use."""
-        return self._moving.get_last_lr()[:1] if self._moving else list(self.base_lrs)
+        """The rate of a parameter's next update."""
+        return self._reported.get_last_lr()[:1] if self._reported else list(self.base_lrs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the schedule stands."""
-        return {key: value for key, value in super().state_dict().items() if key != "_moving"}
+        """The state, without the schedule that is only reported."""
+        return {key: value for key, value in super().state_dict().items() if key != "_reported"}
 
 
 def low_rank_groups(
     args: TrainingArguments, model: nn.Module | None, projection: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Two groups: the linear weights in `optim_target_modules`, to be projected, and before them the rest."""
+    """Two groups: first the other parameters, then the linear weights in `optim_target_modules`."""
     names = find_target_weights(args, model)
-    assert model is not None  # find_target_weights has refused that
+    assert model is not None  # find_target_weights refuses None
     targets = [parameter for name, parameter in model.named_parameters() if name in names]
     others = [parameter for name, parameter in model.named_parameters() if name not in names]
     return [{"params": others}, {"params": targets, **projection}]
 
 
 def find_target_weights(args: TrainingArguments, model: nn.Module | None) -> set[str]:
-    """The names of the linear weights that `optim_target_modules` asks for."""
+    """The names of the linear weights that `optim_target_modules` matches."""
     optim, wanted = str(args.optim), args.optim_target_modules
     if model is None:
-        raise ValueError(f"optim={optim!r} looks for layers in the model: pass the model as well.")
+        raise ValueError(f"optim={optim!r} looks for layers in the model. Pass the model.")
     if not isinstance(wanted, (str, list)) or not wanted:
         raise ValueError(
             f"optim={optim!r} needs optim_target_modules: a list of names or patterns, one pattern, or "
@@ -102,7 +102,7 @@ def find_target_weights(args: TrainingArguments, model: nn.Module | None) -> set
                 names.add(f"{name}.weight")
         elif is_exact:
             logger.warning(
-                f"optim_target_modules names {name!r}, which is no linear layer: {optim} leaves it as it is."
+                f"optim_target_modules names {name!r}, which is not a linear layer: it is not projected."
             )
     if not names:
         raise ValueError(f"optim_target_modules={wanted!r} matches no linear layer of the model.")
@@ -110,7 +110,7 @@ def find_target_weights(args: TrainingArguments, model: nn.Module | None) -> set
 
 
 def _is_target(name: str, wanted: str | list[str]) -> tuple[bool, bool]:
-    """Whether a module is asked for, and whether by its name instead of a pattern."""
+    """Whether a module is a target, and whether by its name instead of by a pattern."""
     if isinstance(wanted, str):
         if wanted.replace("_", "-") == "all-linear":
             return True, False
@@ -126,10 +126,10 @@ def build_layerwise(
     optimizer_class: type[Optimizer],
     kwargs: dict[str, Any],
 ) -> tuple[type[Optimizer], dict[str, Any]]:
-    """One optimizer for each parameter, which steps as soon as the gradient is there and then drops it."""
+    """One optimizer per parameter, which steps as soon as the gradient is complete and then clears it."""
     if args.gradient_accumulation_steps != 1:
         raise ValueError(
-            f"optim={str(args.optim)!r} uses each gradient at once and cannot accumulate: set "
+            f"optim={str(args.optim)!r} uses each gradient at once and cannot accumulate. Set "
             f"gradient_accumulation_steps=1 (it is {args.gradient_accumulation_steps})."
         )
     if getattr(args, "parallel_mode", None) == ParallelMode.DISTRIBUTED:

@@ -43,7 +43,7 @@ def find_optimizer(
     options = OptimizerOptions(args.optim_args)
     optimizer_class, kwargs = BUILDERS[name](Request(name, args, model, options))
     if options.unused:
-        logger.warning(f"optim_args has {options.unused}, which optim={name.value!r} does not read.")
+        logger.warning(f"optim_args has {options.unused}, which have no effect with optim={name.value!r}.")
     return optimizer_class, {"lr": args.learning_rate, **kwargs}
 
 
@@ -52,29 +52,33 @@ def _torch_adamw(request: Request, **extra: Any) -> ClassAndKwargs:
     return torch.optim.AdamW, {**request.adam, **extra}
 
 
-def _torch_adam_kin(request: Request, optimizer_class: type) -> ClassAndKwargs:
-    """A relative of Adam in torch; all options go to it as they are."""
+def _torch_adam_variant(request: Request, optimizer_class: type) -> ClassAndKwargs:
+    """A variant of Adam in torch; it gets all options as they are."""
     return optimizer_class, {**request.adam, **request.options.take_all()}
 
 
-def _torch_plain(request: Request, optimizer_class: type, **readers: Callable[[str], Any]) -> ClassAndKwargs:
-    """An optimizer of torch that takes the named options and nothing else of the arguments."""
-    taken = (request.options.take_given((name,), read) for name, read in readers.items())
-    return optimizer_class, {name: value for option in taken for name, value in option.items()}
+def _torch(optimizer_class: type, **readers: Callable[[str], Any]) -> Builder:
+    """A row of the table for an optimizer of torch that takes only the named options."""
+
+    def build(request: Request) -> ClassAndKwargs:
+        taken = (request.options.take_given((name,), read) for name, read in readers.items())
+        return optimizer_class, {name: value for option in taken for name, value in option.items()}
+
+    return build
 
 
 def _adafactor(request: Request) -> ClassAndKwargs:
-    """Adafactor with the rate left to the schedule."""
+    """Adafactor whose rate comes from the schedule."""
     return Adafactor, {"scale_parameter": False, "relative_step": False}
 
 
 def _bnb(class_name: str, bits: int, is_paged: bool = False) -> Builder:
-    """One line of the table for bitsandbytes."""
+    """A row of the table for bitsandbytes."""
     return partial(build_bitsandbytes, class_name=class_name, bits=bits, is_paged=is_paged)
 
 
 def _foreign_adamw(path: str, package: str) -> Builder:
-    """One line of the table for an AdamW of another package."""
+    """A row of the table for an AdamW of another package."""
     return partial(build_adam_of, path=path, package=package)
 
 
@@ -90,28 +94,13 @@ BUILDERS: dict[OptimizerNames, Builder] = {
     Names.ADAMW_TORCH_4BIT: partial(build_torchao, class_name="AdamW4bit"),
     Names.ADAMW_TORCH_8BIT: partial(build_torchao, class_name="AdamW8bit"),
     Names.ADAFACTOR: _adafactor,
-    Names.SGD: partial(
-        _torch_plain,
-        optimizer_class=SGD,
-        momentum=float,
-        dampening=float,
-        weight_decay=float,
-        nesterov=parse_switch,
+    Names.SGD: _torch(SGD, momentum=float, dampening=float, weight_decay=float, nesterov=parse_switch),
+    Names.ADAGRAD: _torch(Adagrad, lr_decay=float, weight_decay=float, eps=float),
+    Names.RMSPROP: _torch(
+        RMSprop, momentum=float, alpha=float, eps=float, weight_decay=float, centered=parse_switch
     ),
-    Names.ADAGRAD: partial(
-        _torch_plain, optimizer_class=Adagrad, lr_decay=float, weight_decay=float, eps=float
-    ),
-    Names.RMSPROP: partial(
-        _torch_plain,
-        optimizer_class=RMSprop,
-        momentum=float,
-        alpha=float,
-        eps=float,
-        weight_decay=float,
-        centered=parse_switch,
-    ),
-    Names.NADAM: partial(_torch_adam_kin, optimizer_class=NAdam),
-    Names.RADAM: partial(_torch_adam_kin, optimizer_class=RAdam),
+    Names.NADAM: partial(_torch_adam_variant, optimizer_class=NAdam),
+    Names.RADAM: partial(_torch_adam_variant, optimizer_class=RAdam),
     Names.ADAMW_BNB: _bnb("AdamW", 8),
     Names.ADAMW_8BIT: _bnb("AdamW", 8),
     Names.PAGED_ADAMW: _bnb("AdamW", 32, is_paged=True),

@@ -1,4 +1,4 @@
-"""What the builder of an optimizer goes by: arguments, model, and the options in `optim_args`."""
+"""What the builder of an optimizer gets: arguments, model, and the options in `optim_args`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import nn
 
 from footplate.outputs import OptimizerNames
+from footplate.words import string_to_bool
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
@@ -18,17 +19,14 @@ ClassAndKwargs = tuple[Any, dict[str, Any]]
 
 Value = TypeVar("Value")
 
-SWITCHES = {
-    **dict.fromkeys(("true", "1", "yes", "y", "t", "on"), True),
-    **dict.fromkeys(("false", "0", "no", "n", "f", "off"), False),
-}
+parse_switch = string_to_bool  # for `OptimizerOptions.take`
 
 
 class OptimizerOptions:
-    """Options such as "momentum=0.9,nesterov=true"; remembers which of them nobody has taken.
+    """Options such as "momentum=0.9,nesterov=true"; `unused` lists those that no builder has taken.
 
     Args:
-        text: The whole of `optim_args`.
+        text: The value of `optim_args`.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -48,7 +46,7 @@ class OptimizerOptions:
         return list(self._texts)
 
     def take(self, name: str, convert: Callable[[str], Value], default: Any) -> Any:
-        """One option, or `default` where it was not given."""
+        """One option, or `default` if it was not given."""
         if name not in self._texts:
             return default
         text = self._texts.pop(name)
@@ -62,19 +60,12 @@ class OptimizerOptions:
         return {name: self.take(name, convert, None) for name in names if name in self._texts}
 
     def take_all(self) -> dict[str, Any]:
-        """Every option left, each read as what it looks like."""
+        """All options that are left, as numbers and booleans if they look like them."""
         return self.take_given(list(self._texts), parse_value)
 
 
-def parse_switch(text: str) -> bool:
-    """True or false, in any of the usual spellings."""
-    if text.lower() not in SWITCHES:
-        raise ValueError(f"{text!r} is neither true nor false")
-    return SWITCHES[text.lower()]
-
-
 def parse_value(text: str) -> int | float | bool | str:
-    """A number or a truth value where it looks like one, else the text."""
+    """`text` as a number or a boolean if it looks like one, else as it is."""
     for convert in (int, float):
         try:
             return convert(text)
@@ -85,7 +76,7 @@ def parse_value(text: str) -> int | float | bool | str:
 
 @dataclass
 class Request:
-    """What a builder goes by: the arguments, the model, and the options given in `optim_args`."""
+    """What a builder gets: the name, the arguments, the model, and the options in `optim_args`."""
 
     name: OptimizerNames
     args: TrainingArguments
@@ -94,7 +85,7 @@ class Request:
 
     @property
     def adam(self) -> dict[str, Any]:
-        """The settings that every relative of Adam takes."""
+        """The settings that every variant of Adam takes."""
         return {"betas": (self.args.adam_beta1, self.args.adam_beta2), "eps": self.args.adam_epsilon}
 
     def load(self, path: str, package: str) -> Any:
@@ -104,6 +95,6 @@ class Request:
             return getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise ImportError(
-                f"optim={self.name.value!r} needs {path}, which this environment lacks ({error}): "
-                f"run `pip install {package}`, or choose another optim."
+                f"optim={self.name.value!r} needs {path}, which is not installed ({error}). "
+                f"Run `pip install {package}`, or choose another optim."
             ) from error

@@ -1,4 +1,4 @@
-"""Settings of today on a state of yesterday: a loaded optimizer brings its old options along."""
+"""Re-apply changed settings after loading an optimizer state, which contains the old settings."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from footplate.optim.curves import set_rate
+
 logger = logging.getLogger(__name__)
 
-RATES = ("lr", "initial_lr")  # these move with the schedule
+RATES = ("lr", "initial_lr")  # the schedule sets these
 
 
 def read_options(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The options of each parameter group, to be read before a state is loaded over them."""
-    return [
-        {name: value for name, value in group.items() if name != "params"} for group in _groups(optimizer)
-    ]
+    """The options of each parameter group; read them before loading a state replaces them."""
+    groups = optimizer.param_groups
+    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
 
 
 def apply_options(optimizer: Optimizer, scheduler: Any, options: Sequence[dict[str, Any]]) -> None:
-    """Give a loaded optimizer the options that the current settings made, its moments left alone."""
-    groups = _groups(optimizer)
+    """Set the options of the current settings on a loaded optimizer; its moments stay as they are."""
+    groups = optimizer.param_groups
     for group, fresh in zip(groups, options, strict=True):
         group.update({name: value for name, value in fresh.items() if name not in RATES})
     if not isinstance(scheduler, LambdaLR):
         pairs = zip(groups, options, strict=True)
         if any(group.get("initial_lr") != fresh.get("initial_lr") for group, fresh in pairs):
             logger.warning(
-                "The rates of %s are part of its state: a changed learning_rate does not reach them.",
+                "A changed learning_rate has no effect: %s keeps its rates in its state, which was loaded.",
                 type(scheduler).__name__,
             )
         return
-    rates = [_plain(fresh.get("initial_lr", fresh["lr"])) for fresh in options]
+    rates = [fresh.get("initial_lr", fresh["lr"]) for fresh in options]
+    # a copy of a tensor: the optimizer's own is changed in place at each update
+    rates = [rate.clone() if isinstance(rate, torch.Tensor) else rate for rate in rates]
     scheduler.base_lrs = rates
     for group, rate in zip(groups, rates, strict=True):
         group["initial_lr"] = rate
@@ -43,24 +46,13 @@ def apply_options(optimizer: Optimizer, scheduler: Any, options: Sequence[dict[s
 
 
 def recompute_rates(scheduler: Any) -> None:
-    """Set the rates of the next update from curve and position; a schedule without a curve keeps its own."""
+    """Compute the rates of the next update from the curve; a schedule without a curve keeps its rates."""
     if not isinstance(scheduler, LambdaLR):
         return
     rates = [
         rate * curve(scheduler.last_epoch)
         for rate, curve in zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
     ]
-    for group, rate in zip(_groups(scheduler.optimizer), rates, strict=True):
-        if isinstance(group["lr"], torch.Tensor):  # a captured graph reads it: it must stay the same object
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        set_rate(group, rate)
     scheduler._last_lr = rates
-
-
-def _groups(optimizer: Optimizer) -> list[dict[str, Any]]:
-    return optimizer.param_groups
-
-
-def _plain(rate: float | torch.Tensor) -> float | torch.Tensor:
-    return rate.clone() if isinstance(rate, torch.Tensor) else rate

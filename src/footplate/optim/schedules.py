@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name, and how to read one that runs."""
+"""Learning-rate schedules by name, and the step of one after an update."""
 
 from __future__ import annotations
 
@@ -7,88 +7,49 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from footplate.optim.curves import CurveLR
-from footplate.optim.greedy import GreedyLR, StreamingAverage
+from footplate.optim import schedule_makers as makers
+from footplate.optim.greedy import GreedyLR
 from footplate.optim.low_rank import LayerWiseDummyOptimizer, LayerWiseDummyScheduler
-from footplate.optim.schedule_makers import (
-    get_constant_schedule,
-    get_constant_schedule_with_warmup,
-    get_cosine_schedule_with_warmup,
-    get_cosine_with_hard_restarts_schedule_with_warmup,
-    get_cosine_with_min_lr_schedule_with_warmup,
-    get_cosine_with_min_lr_schedule_with_warmup_lr_rate,
-    get_greedy_schedule,
-    get_inverse_sqrt_schedule,
-    get_linear_schedule_with_warmup,
-    get_polynomial_decay_schedule_with_warmup,
-    get_reduce_on_plateau_schedule,
-    get_wsd_schedule,
-)
 from footplate.outputs import SchedulerType
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
-__all__ = [
-    "SCHEDULES",
-    "TYPE_TO_SCHEDULER_FUNCTION",
-    "CurveLR",
-    "GreedyLR",
-    "StreamingAverage",
-    "build_schedule",
-    "follows_metric",
-    "get_constant_schedule",
-    "get_constant_schedule_with_warmup",
-    "get_cosine_schedule_with_warmup",
-    "get_cosine_with_hard_restarts_schedule_with_warmup",
-    "get_cosine_with_min_lr_schedule_with_warmup",
-    "get_cosine_with_min_lr_schedule_with_warmup_lr_rate",
-    "get_greedy_schedule",
-    "get_inverse_sqrt_schedule",
-    "get_linear_schedule_with_warmup",
-    "get_polynomial_decay_schedule_with_warmup",
-    "get_reduce_on_plateau_schedule",
-    "get_scheduler",
-    "get_wsd_schedule",
-    "read_learning_rates",
-]
-
 logger = logging.getLogger(__name__)
 
 
 class Schedule(NamedTuple):
-    """How one named schedule is made: by which function, and what that must be told of the run."""
+    """The function that makes a schedule, and which facts about the run it needs."""
 
     make: Callable[..., LRScheduler]
     needs: tuple[str, ...] = ("num_warmup_steps", "num_training_steps")
-    options_of: Callable[..., Any] | None = (
-        None  # whose parameters lr_scheduler_kwargs may name, if not `make`'s
-    )
+    # Its parameters are the names that lr_scheduler_kwargs may hold; None means the parameters of `make`.
+    options_of: Callable[..., Any] | None = None
 
 
+Names = SchedulerType
 SCHEDULES: dict[SchedulerType, Schedule] = {
-    SchedulerType.LINEAR: Schedule(get_linear_schedule_with_warmup),
-    SchedulerType.COSINE: Schedule(get_cosine_schedule_with_warmup),
-    SchedulerType.COSINE_WITH_RESTARTS: Schedule(get_cosine_with_hard_restarts_schedule_with_warmup),
-    SchedulerType.POLYNOMIAL: Schedule(get_polynomial_decay_schedule_with_warmup),
-    SchedulerType.CONSTANT: Schedule(get_constant_schedule, needs=()),
-    SchedulerType.CONSTANT_WITH_WARMUP: Schedule(
-        get_constant_schedule_with_warmup, needs=("num_warmup_steps",)
+    Names.LINEAR: Schedule(makers.get_linear_schedule_with_warmup),
+    Names.COSINE: Schedule(makers.get_cosine_schedule_with_warmup),
+    Names.COSINE_WITH_RESTARTS: Schedule(makers.get_cosine_with_hard_restarts_schedule_with_warmup),
+    Names.POLYNOMIAL: Schedule(makers.get_polynomial_decay_schedule_with_warmup),
+    Names.CONSTANT: Schedule(makers.get_constant_schedule, needs=()),
+    Names.CONSTANT_WITH_WARMUP: Schedule(
+        makers.get_constant_schedule_with_warmup, needs=("num_warmup_steps",)
     ),
-    SchedulerType.INVERSE_SQRT: Schedule(get_inverse_sqrt_schedule, needs=("num_warmup_steps",)),
-    SchedulerType.REDUCE_ON_PLATEAU: Schedule(get_reduce_on_plateau_schedule, (), ReduceLROnPlateau),
-    SchedulerType.COSINE_WITH_MIN_LR: Schedule(get_cosine_with_min_lr_schedule_with_warmup),
-    SchedulerType.COSINE_WARMUP_WITH_MIN_LR: Schedule(get_cosine_with_min_lr_schedule_with_warmup_lr_rate),
-    SchedulerType.WARMUP_STABLE_DECAY: Schedule(get_wsd_schedule),
-    SchedulerType.GREEDY: Schedule(get_greedy_schedule, (), GreedyLR),
+    Names.INVERSE_SQRT: Schedule(makers.get_inverse_sqrt_schedule, needs=("num_warmup_steps",)),
+    Names.REDUCE_ON_PLATEAU: Schedule(makers.get_reduce_on_plateau_schedule, (), ReduceLROnPlateau),
+    Names.COSINE_WITH_MIN_LR: Schedule(makers.get_cosine_with_min_lr_schedule_with_warmup),
+    Names.COSINE_WARMUP_WITH_MIN_LR: Schedule(makers.get_cosine_with_min_lr_schedule_with_warmup_lr_rate),
+    Names.WARMUP_STABLE_DECAY: Schedule(makers.get_wsd_schedule),
+    Names.GREEDY: Schedule(makers.get_greedy_schedule, (), GreedyLR),
 }
 TYPE_TO_SCHEDULER_FUNCTION = {name: schedule.make for name, schedule in SCHEDULES.items()}
 
-# these two take no settings of their own, and the API lets them be given and ignores them
+# These two have no settings. The API accepts lr_scheduler_kwargs for them and ignores it.
 WITHOUT_OPTIONS = (SchedulerType.CONSTANT, SchedulerType.CONSTANT_WITH_WARMUP)
 
 
@@ -107,13 +68,13 @@ def get_scheduler(
     num_training_steps: int | None = None,
     scheduler_specific_kwargs: dict[str, Any] | None = None,
 ) -> LRScheduler:
-    """The schedule of that name, for any of them.
+    """The schedule called `name`.
 
     Args:
         name: One of `SchedulerType`.
-        optimizer: Whose rates to set.
-        num_warmup_steps: Updates of the warm-up, where the schedule has one.
-        num_training_steps: Updates of the run, where the schedule has an end.
+        optimizer: The optimizer whose rates to set.
+        num_warmup_steps: Updates of warm-up, if the schedule has one.
+        num_training_steps: Updates of the run, if the schedule has an end.
         scheduler_specific_kwargs: Settings of this schedule alone: `lr_scheduler_kwargs` of the arguments.
     """
     name = SchedulerType(getattr(name, "value", name))
@@ -135,15 +96,15 @@ def get_scheduler(
 
 
 def _check_needs(name: SchedulerType, needed: Mapping[str, int | None]) -> None:
-    """Raise if the schedule must know more of the run than it was told."""
+    """Raise if a number that the schedule needs is missing."""
     for need, value in needed.items():
-        # warmup_stable_decay can do with its plateau's length instead of the run's, and checks that itself
+        # warmup_stable_decay may get num_stable_steps instead, and checks that itself
         if value is None and (name, need) != (SchedulerType.WARMUP_STABLE_DECAY, "num_training_steps"):
             raise ValueError(f"The schedule {str(name)!r} needs {need}: pass it to get_scheduler.")
 
 
 def _check_options(name: SchedulerType, schedule: Schedule, options: Mapping[str, Any]) -> None:
-    """Raise if `lr_scheduler_kwargs` names a setting that the schedule lacks, or misses one that it needs."""
+    """Raise if `lr_scheduler_kwargs` has a setting that the schedule does not take, or lacks one it needs."""
     parameters = inspect.signature(schedule.options_of or schedule.make).parameters
     allowed = {key: value for key, value in parameters.items() if key not in ("optimizer", *schedule.needs)}
     unknown = sorted(options.keys() - allowed.keys())
@@ -163,16 +124,12 @@ def _check_options(name: SchedulerType, schedule: Schedule, options: Mapping[str
 
 def follows_metric(scheduler: Any) -> bool:
     """Whether the schedule steps on the metric of an evaluation instead of on every update."""
-    scheduler = getattr(scheduler, "scheduler", scheduler)  # an Accelerate wrapper holds the real one
-    # by name as well: a script may bring the class of that name from transformers
+    scheduler = getattr(scheduler, "scheduler", scheduler)  # the schedule inside an Accelerate wrapper
+    # also by name: a script may use the GreedyLR of transformers
     return isinstance(scheduler, (ReduceLROnPlateau, GreedyLR)) or type(scheduler).__name__ == "GreedyLR"
 
 
-def read_learning_rates(scheduler: Any, optimizer: Optimizer) -> list[float]:
-    """The rate of each parameter group, as plain numbers."""
-    rates = (
-        [group["lr"] for group in optimizer.param_groups]
-        if follows_metric(scheduler)
-        else scheduler.get_last_lr()
-    )
-    return [rate.item() if isinstance(rate, torch.Tensor) else rate for rate in rates]
+def advance(scheduler: Any) -> None:
+    """Move the schedule after an update, unless it follows a metric: then it moves after an evaluation."""
+    if not follows_metric(scheduler):
+        scheduler.step()

@@ -1,4 +1,4 @@
-"""Keeps `report.html` up to date while a run goes on, without the run noticing."""
+"""Keeps `report.html` up to date during a run, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate.callbacks.base import TrainerCallback
+from footplate.report.files import save_text
 from footplate.report.history import History
-from footplate.report.page import REPORT_NAME, build_page, describe_runs, find_defaults, save_page
+from footplate.report.page import REPORT_NAME, build_page, describe_runs
 from footplate.report.source import RunSource
 from footplate.state import TrainerControl, TrainerState
 
@@ -24,40 +24,41 @@ logger = logging.getLogger(__name__)
 
 CSV_NAME = "log_history.csv"
 LEAST_PAUSE = 10.0  # seconds between two pages
-PAUSE_FACTOR = 100.0  # times what the last page took: building costs a run one per cent at most
+PAUSE_FACTOR = 100.0  # pause this many times as long as the last page took: at most 1 % of the run
 
 
 class ReportCallback(TrainerCallback):
-    """Writes `report.html` as training goes, and `log_history.csv` when it is over.
+    """Writes `report.html` during training, and `log_history.csv` when training ends.
 
-    It reads the run's `events.jsonl`, so it must come after `JournalCallback`. A page that cannot be
-    written is said once and stops nothing.
+    It reads the run's `events.jsonl`, so it must come after `JournalCallback`. If a page cannot be written,
+    there is one warning and training continues.
     """
 
     wants_step_data = False
 
     def __init__(self) -> None:
         self._writer: ReportWriter | None = None
-        self._last_look: weakref.finalize[Any, Any] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
         self._is_training = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Start with the first page."""
-        if self._last_look is not None:
-            self._last_look()  # the run before: an error ended it, or nothing is left to do
-        self._writer = self._last_look = None
+        """Ask for the first page."""
+        if self._finalizer is not None:
+            self._finalizer()  # writes the last page of an earlier run that failed; else does nothing
+        self._writer = self._finalizer = None
         self._is_training = True
         if state.is_world_process_zero and args.output_dir is not None:
-            self._writer = ReportWriter(args.output_dir, find_defaults(type(args)))
-            self._last_look = weakref.finalize(self, self._writer.give_up)
+            self._writer = ReportWriter(args.output_dir)
+            # a run that fails has no on_train_end: then this is called when the callback is freed
+            self._finalizer = weakref.finalize(self, self._writer.stop_after_error)
             self._writer.request()
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Ask for a page, which comes when the last one is old enough."""
+        """Ask for a page; it is built when the last one is old enough."""
         if self._writer is not None and self._is_training:
             self._writer.request()
 
@@ -71,21 +72,15 @@ class ReportCallback(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Add an evaluation that follows the run."""
+        """Add an evaluation that comes after training."""
         if not self._is_training:
             self._finish(state)
 
     def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *_: Any, **kwargs: Any
     ) -> None:
-        """Add a prediction that follows the run."""
-        if not self._is_training:
-            self._finish(state)
+        """Add a prediction that comes after training."""
+        self.on_evaluate(args, state, control)
 
     def _finish(self, state: TrainerState) -> None:
         if self._writer is not None:
@@ -94,34 +89,31 @@ class ReportCallback(TrainerCallback):
 
 
 class ReportWriter:
-    """Builds the page of a folder on a thread of its own, seldom enough to cost nothing.
+    """Builds the page of a folder on its own thread, with long pauses so that the run is not slowed down.
 
     Args:
         folder: The `output_dir` of the run.
-        defaults: What its settings are where nobody sets them.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], defaults: Mapping[str, Any] | None = None) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()  # a thread of a tracker may change the working folder
         self.num_built = 0
-        self._defaults = defaults
         self._source = RunSource(self.folder)
         self._wanted, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()  # a fork takes this object along, but not the thread
+        self._process = os.getpid()  # a forked process has a copy of this object, but not the thread
         self._is_broken = self._has_warned = False
 
     def request(self) -> None:
-        """Have the page built soon; returns at once."""
-        if not self._wanted.is_set():
-            self._wanted.set()
+        """Ask for a page; returns at once."""
+        self._wanted.set()
         if self._thread is None:
             self._stopped.clear()
             self._thread = threading.Thread(target=self._work, name="footplate-report", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and write the page as it must stay."""
+        """End the thread and write the final page."""
         if self._thread is not None:
             self._stopped.set()
             self._wanted.set()
@@ -129,8 +121,8 @@ class ReportWriter:
             self._thread = None
         self._build()
 
-    def give_up(self) -> None:
-        """Show how far a run came that nobody ended: an error, or the end of the process."""
+    def stop_after_error(self) -> None:
+        """Write the page of a run that did not end: an error was raised, or the process exits."""
         if self._thread is not None and self._process == os.getpid():
             self._is_broken = True
             self.stop()
@@ -139,11 +131,11 @@ class ReportWriter:
         """Write the log history as a table."""
         try:
             History(log_history).to_csv(self.folder / CSV_NAME)
-        except Exception as error:  # a table is not worth a run either
+        except Exception as error:  # a table must not stop training
             self._warn(CSV_NAME, error)
 
     def _work(self) -> None:
-        pause = 1.0  # for the first page, so that it has something to show
+        pause = 1.0  # before the first page, so that there is something to show
         while not self._stopped.wait(pause):
             self._wanted.wait()
             self._wanted.clear()
@@ -151,21 +143,18 @@ class ReportWriter:
                 pause = max(LEAST_PAUSE, PAUSE_FACTOR * self._build())
 
     def _build(self) -> float:
-        """Read what is new, write the page, and say how many seconds that took."""
+        """Read new events and write the page; return the seconds that took."""
         start = time.perf_counter()
         try:
             self._source.update()
             self._source.data.is_broken = self._is_broken
             if self._source.data.begun:
-                save_page(build_page(describe_runs([self._source.data], self._defaults)), self._path)
+                page = build_page(describe_runs([self._source.data]))
+                save_text(page, self.folder / REPORT_NAME)
                 self.num_built += 1
-        except Exception as error:  # a page is never worth a run
+        except Exception as error:  # a page must not stop training
             self._warn(REPORT_NAME, error)
         return time.perf_counter() - start
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / REPORT_NAME
 
     def _warn(self, name: str, error: Exception) -> None:
         if not self._has_warned:

@@ -1,4 +1,4 @@
-"""What a report shows of one run, folded from its events one at a time."""
+"""What a report shows of one run, collected from its events one at a time."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from typing import Any, NamedTuple
 from footplate.report.plain import (
     as_mapping,
     as_number,
+    choose_blocks,
+    choose_rows,
     find_prefixes,
     plain,
     plain_row,
     shorten,
     split_key,
-    within,
 )
 from footplate.report.series import Series, Spaced, TimeParts
+from footplate.resumed import ResumePoint
 
 SPLITS = ("eval", "test")
-WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both sums up the run, and is no point of a curve
+WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both is a summary, not a point of a curve
 NO_CURVE = {"epoch", "step", "train_runtime"}
 MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 20, 200, 100
 MAX_SAMPLE_CHARACTERS = 1_500_000  # of all samples in one page
 
 
 class Moment(NamedTuple):
-    """When a step was, by the clock of the run and in epochs."""
+    """The time of a step: seconds of training, and epochs."""
 
     step: int
     seconds: float | None
@@ -35,7 +37,7 @@ class Moment(NamedTuple):
 
 
 class RunData:
-    """One run: curves, samples, checkpoints and all that is known about it.
+    """One run: its curves, samples, checkpoints, settings and so on.
 
     Args:
         folder: Where the run keeps its files.
@@ -44,10 +46,10 @@ class RunData:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.run_id: str | None = None
-        self._held: list[Mapping[str, Any]] = []  # of a run that began after this one and has nothing to show
-        self._start_over()
+        self._pending: list[Mapping[str, Any]] = []  # events of a later run that has nothing to show yet
+        self._clear()
 
-    def _start_over(self) -> None:
+    def _clear(self) -> None:
         self.begun: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self.curves: dict[tuple[str, str], Series] = {}  # by split and metric
@@ -60,70 +62,70 @@ class RunData:
         self.resumed_at: list[int] = []
         self.step = 0
         self.epoch: float | None = None
-        self.is_over = self.is_broken = self._is_aside = False
+        self.is_over = self.is_broken = self._is_ignored = False
         self.first_time: float | None = None
         self.last_time: float | None = None
-        self._seconds_before = 0.0  # of the legs so far, without the pauses between them
-        self._leg_start: float | None = None
+        self._seconds_before = 0.0  # of training before the last resume, without the pause between them
+        self._resume_time: float | None = None  # when the run began or resumed
         self._last_train_log: tuple[int, float] | None = None
-        self._seconds_apart = 0.0  # evaluating and saving since then, which is not training speed
+        self._seconds_apart = 0.0  # of evaluating and saving since then: they do not count for the speed
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Take in one event of the journal; one of an unknown kind, or without sense, is passed over."""
+        """Add one event of the journal; an event of an unknown kind or with a wrong step is ignored."""
         kind, step = event.get("kind"), event.get("step", 0)
-        fold = getattr(self, f"_add_{kind}", None)
-        if fold is None or not isinstance(step, int) or (self._is_aside and kind != "begin"):
+        add_this = getattr(self, f"_add_{kind}", None)
+        if add_this is None or not isinstance(step, int) or (self._is_ignored and kind != "begin"):
             return
-        if self._held and kind not in ("begin", "warning"):
-            self._show_held()
-        fold(event)
-        if self._is_aside or self._held:
+        if self._pending and kind not in ("begin", "warning"):
+            self._show_pending()
+        add_this(event)
+        if self._is_ignored or self._pending:
             return
         self.step = max(self.step, step)
         time = as_number(event.get("time"))
         if time is not None:
             self.first_time, self.last_time = self.first_time or time, time
 
-    # ---- one kind of event each ----
+    # ---- one method for each kind of event ----
 
     def _add_begin(self, event: Mapping[str, Any]) -> None:
         first_step = event.get("first_step") or 0
         is_other = event.get("run_id") != self.run_id
-        # somebody only evaluates in the folder of a run: that is not the run to show
-        self._is_aside = is_other and not event.get("max_steps") and bool(self.begun.get("max_steps"))
-        # a run that fails at once must not push aside what is there to be looked at
-        self._held = [event] if is_other and self.curves and not self._is_aside else []
-        if self._is_aside or self._held:
+        # a script that only evaluates in the folder of a run: keep showing the run that trained
+        self._is_ignored = is_other and not event.get("max_steps") and bool(self.begun.get("max_steps"))
+        # a new run may fail at once: keep showing the earlier run until the new one has something to show
+        self._pending = [event] if is_other and self.curves and not self._is_ignored else []
+        if self._is_ignored or self._pending:
             return
         if is_other:
-            self._start_over()
+            self._clear()
             self.run_id = event.get("run_id")
         else:
-            self._go_back_to(first_step)
+            self._cut(ResumePoint(first_step))
         if first_step:
             self.resumed_at.append(first_step)
         self.begun = dict(event)
         self.is_over = False
-        self._leg_start = as_number(event.get("time"))
-        self._last_train_log = None if self._leg_start is None else (first_step, self._leg_start)
+        self._resume_time = as_number(event.get("time"))
+        self._last_train_log = None if self._resume_time is None else (first_step, self._resume_time)
         self._seconds_apart = 0.0
 
-    def _show_held(self) -> None:
-        """The run that was held back has something to show now."""
-        held, self._held = self._held, []
-        self._start_over()
-        for event in held:
+    def _show_pending(self) -> None:
+        """Replace the run that is shown by the later one, which has something to show now."""
+        pending, self._pending = self._pending, []
+        self._clear()
+        for event in pending:
             self.add(event)
 
-    def _go_back_to(self, step: int) -> None:
-        """Forget what lies past the step that a resumed run goes on from: it is made again."""
+    def _cut(self, point: ResumePoint) -> None:
+        """Drop what a resumed run makes again."""
         curves: list[Any] = list(self.curves.values())
-        for held in (*curves, self.moments, self.parts, self.samples):
-            held.cut(step)
-        self.saves = {at: name for at, name in self.saves.items() if at <= step}
-        self.resumed_at = [at for at in self.resumed_at if at <= step]
-        self.summary, self.step = {}, step
-        self.best = self.best if self.best is not None and self.best[0] <= step else None
+        for records in (*curves, self.moments, self.parts, self.samples):
+            records.cut(point)
+        self.saves = {step: name for step, name in self.saves.items() if point.keeps(step)}
+        self.resumed_at = point.keep(self.resumed_at, lambda step: step)
+        self.summary, self.step = {}, point.step
+        self.best = self.best if self.best is not None and point.keeps(self.best[0]) else None
         self._seconds_before = (self.moments.last and self.moments.last.seconds) or 0.0
 
     def _add_log(self, event: Mapping[str, Any]) -> None:
@@ -132,7 +134,7 @@ class RunData:
             self.summary = plain(logs)
             return
         if logs.get("nonfinite") and logs.get("loss") == 0:
-            logs = {**logs, "loss": math.nan}  # all of it was left out of the sum: no loss is not a loss of 0
+            logs = {**logs, "loss": math.nan}  # no value was counted: there is no loss, it is not 0
         step, time = event.get("step", 0), as_number(event.get("time"))
         self._note_moment(step, time, as_number(event.get("epoch", logs.get("epoch"))))
         self._add_points(step, logs, event.get("prefixes"))
@@ -158,8 +160,8 @@ class RunData:
         self.epoch = epoch if epoch is not None else self.epoch
         if self.moments.last is None or self.moments.last.step < step:
             seconds = None
-            if time is not None and self._leg_start is not None:
-                seconds = round(self._seconds_before + time - self._leg_start, 3)
+            if time is not None and self._resume_time is not None:
+                seconds = round(self._seconds_before + time - self._resume_time, 3)
             self.moments.add(Moment(step, seconds, self.epoch))
 
     def _note_speed(self, step: int, time: float) -> None:
@@ -175,7 +177,8 @@ class RunData:
     def _add_samples(self, event: Mapping[str, Any]) -> None:
         rows = event.get("rows")
         if isinstance(rows, list) and rows:
-            shown = [plain_row(row) for row in rows[:MAX_ROWS] if isinstance(row, Mapping)]
+            found = [row for row in rows if isinstance(row, Mapping)]
+            shown = [plain_row(row) for row in choose_rows(found, MAX_ROWS)]
             source = str(event.get("source", "eval"))
             self.samples.add({"step": event.get("step", 0), "source": source, "rows": shown})
 
@@ -186,8 +189,8 @@ class RunData:
             self.best = (event["best_step"], as_number(event.get("best_metric")))
 
     def _add_warning(self, event: Mapping[str, Any]) -> None:
-        if self._held:
-            self._held = [*self._held, event][: MAX_WARNINGS + 1]
+        if self._pending:
+            self._pending = [*self._pending, event][: MAX_WARNINGS + 1]
             return
         message = shorten(str(event.get("message", "")))
         known = self.warnings.get(message)
@@ -203,8 +206,20 @@ class RunData:
 
     # ---- for the page ----
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the run, as plain values."""
+        found: dict[str, Any] = plain(as_mapping(self.begun.get("settings")))
+        return found
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of the arguments when the run was made; older journals do not have them."""
+        found: dict[str, Any] = plain(as_mapping(self.begun.get("defaults")))
+        return found
+
     def to_plain(self, num_points: int, num_characters: int = MAX_SAMPLE_CHARACTERS) -> dict[str, Any]:
-        """All of it as JSON can hold it, with at most about `num_points` points in each curve."""
+        """Everything in the form of JSON, with about `num_points` points per curve at most."""
         begun = self.begun
         max_steps = begun.get("max_steps")
         max_steps = max_steps if isinstance(max_steps, int) else 0
@@ -228,19 +243,19 @@ class RunData:
                 for (split, metric), curve in self.curves.items()
             ],
             "parts": self.parts.to_plain(),
-            "samples": within(self.samples.items, num_characters),
+            "samples": choose_blocks(self.samples.items, num_characters),
             "checkpoints": self._list_checkpoints(),
             "best": self._find_best(),
             "summary": self.summary,
             "warnings": list(self.warnings.values()),
-            "settings": plain(as_mapping(begun.get("settings"))),
+            "settings": self.settings,
             "model": {k: v for k, v in plain(as_mapping(begun.get("model"))).items() if k != "config"},
             "versions": plain(as_mapping(begun.get("versions"))),
             "machine": plain(as_mapping(begun.get("machine"))),
         }
 
     def _list_checkpoints(self) -> list[dict[str, Any]]:
-        """Every sealed checkpoint, and whether rotation has left it there."""
+        """Every sealed checkpoint, and whether its folder still exists."""
         best_step = self.best[0] if self.best is not None else None
         return [
             {
@@ -254,13 +269,14 @@ class RunData:
         ]
 
     def _find_best(self) -> dict[str, Any] | None:
-        """The best value of the metric that decides, and where it was."""
+        """The best value of the metric that decides on the best model, and its step."""
         settings = as_mapping(self.begun.get("settings"))
         name = str(settings.get("metric_for_best_model") or "loss").removeprefix("eval_")
         is_higher = settings.get("greater_is_better")
         is_higher = is_higher if isinstance(is_higher, bool) else not name.endswith("loss")
         named = {f"{split}_{metric}": (split, metric) for split, metric in self.curves}
-        split, metric = named.get(f"eval_{name}", ("eval", name))  # one set of several has a split of its own
+        # each of several evaluation sets has its own split
+        split, metric = named.get(f"eval_{name}", ("eval", name))
         curve = self.curves.get((split, metric))
         found = (curve.find_extreme(is_higher) if curve is not None else None) or self.best
         return None if found is None else {"name": f"{split} {metric}", "step": found[0], "value": found[1]}

@@ -1,19 +1,13 @@
-"""Files that are whole at any moment, whoever looks at them."""
+"""Files that are complete whenever they are read."""
 
 from __future__ import annotations
 
 import os
-import threading
-from pathlib import Path
+
+from footplate.disk import replacing
 
 
 def save_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Put a text in its place in one move: whoever looks sees the old one or the new one, whole."""
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.new")
-    try:
-        with open(draft, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(draft, target)
-    finally:
-        draft.unlink(missing_ok=True)  # there only where the move failed
+    """Write a file in one step: a reader sees the old text or the new text, never a part."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))

@@ -1,4 +1,4 @@
-"""The log of a run as columns: every key that was logged, with the steps it was logged at."""
+"""The log of a run as columns: each key that was logged, with its steps and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_COLUMNS = ("step", "epoch")
 
 
 class History:
-    """A log history by key instead of by entry.
+    """A log history arranged by key.
 
     Args:
         log_history: The entries, as `state.log_history` holds them.
@@ -48,19 +48,23 @@ class History:
 
     def steps(self, key: str) -> list[int]:
         """The steps at which `key` was logged, one for each of its values."""
-        self[key]  # raises where it was not
+        self[key]  # raises if it was not logged
         return [entry.get("step", 0) for entry in self._entries if key in entry]
 
     def to_dict(self) -> dict[str, dict[str, list[Any]]]:
-        """Steps and values of every column but the steps themselves."""
+        """Steps and values of every column except `step`."""
         return {key: {"steps": self.steps(key), "values": self[key]} for key in self.columns if key != "step"}
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write one line per log, in the order they were made; what a log does not have is left empty."""
+        """Write one line per log, in their order; a cell is empty if a log does not have the key.
+
+        Text that a spreadsheet would compute gets an apostrophe before it.
+        """
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval="")
-        writer.writeheader()
-        writer.writerows(self._entries)
+        columns = self.columns
+        writer = csv.writer(text)
+        writer.writerow([_as_cell(key) for key in columns])
+        writer.writerows([_as_cell(entry.get(key, "")) for key in columns] for entry in self._entries)
         save_text(text.getvalue().encode("utf-8", "backslashreplace").decode("utf-8"), path)
 
     def to_pandas(self) -> Any:
@@ -84,6 +88,13 @@ class History:
             padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
             lines.append("  ".join([name.ljust(widths[0]), *padded]))
         return "\n".join([f"History of {len(self)} logs", *lines])
+
+
+def _as_cell(value: Any) -> Any:
+    """The value for a table; a spreadsheet takes text that begins with one of these signs for a formula."""
+    if isinstance(value, (int, float)) or not str(value).startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    return f"'{value}"
 
 
 def _short(value: Any) -> str:

@@ -1,9 +1,8 @@
-"""The page itself: one self-contained file that asks the network for nothing."""
+"""The page: one self-contained file that makes no network requests."""
 
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import html
 import json
@@ -19,13 +18,13 @@ from footplate.report.files import save_text
 from footplate.report.source import events_of_state
 
 REPORT_NAME = "report.html"
-MAX_POINTS = 240_000  # of all curves of a page together: some 6 MB
+MAX_POINTS = 240_000  # of all curves of a page together: about 6 MB
 MAX_CURVE_POINTS = 4000
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "page.js")
 STYLES = ("uPlot.min.css", "page.css")
 
-# settings that the arguments fill in themselves, whatever was given
+# settings that TrainingArguments fills in, so that they always differ from the default
 FILLED_IN = frozenset(("accelerator_config", "output_dir", "logging_dir", "run_name"))
 
 
@@ -35,20 +34,20 @@ def describe_runs(
     scope: str = "page",
     live: bool = False,
 ) -> dict[str, Any]:
-    """What the page's script is given: every run, thinned so that all of them fit.
+    """The data for the page's script: every run, with fewer points per curve if there are many curves.
 
     Args:
         runs: One run, or several to compare.
-        defaults: What the settings are where nobody sets them.
-        scope: `page` for everything, `charts` for the curves alone.
-        live: Whether the page is served, and asks for news.
+        defaults: The defaults of the settings, for runs of before the journal had them.
+        scope: `page` for everything, `charts` for the curves only.
+        live: Whether the page is served and asks for new data.
     """
     num_curves = max(1, sum(len(run.curves) for run in runs))
     num_points = max(100, min(MAX_CURVE_POINTS, MAX_POINTS // num_curves))
     num_characters = MAX_SAMPLE_CHARACTERS // max(1, len(runs))
     return {
         "runs": [run.to_plain(num_points, num_characters) for run in runs],
-        "defaults": dict(defaults or {}),
+        "defaults": {**(defaults or {}), **{k: v for run in runs for k, v in run.defaults.items()}},
         "filled_in": sorted(FILLED_IN),
         "scope": scope,
         "live": live,
@@ -57,12 +56,12 @@ def describe_runs(
 
 
 def build_page(described: Mapping[str, Any]) -> str:
-    """The whole page as text, from what `describe_runs` gave."""
+    """The page as text, from the result of `describe_runs`."""
     script, style = _join_assets(SCRIPTS), _join_assets(STYLES)
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src '{_hash(script)}'",  # by hash: no text from a run can ever be run as code
+            f"script-src '{_hash(script)}'",  # by hash: the browser runs no text of a run as code
             f"style-src '{_hash(style)}'",
             "img-src data:",
             "connect-src 'self'" if described["live"] else "connect-src 'none'",
@@ -79,39 +78,23 @@ def build_page(described: Mapping[str, Any]) -> str:
         "DATA": to_script_json(described),
         "SCRIPT": script,
     }
-    pieces = template.split("@@")  # text, name, text, name, ..., text: what is put in is not looked at again
+    # text, name, text, name, ..., text; split first, so that "@@" inside a part is not replaced
+    pieces = template.split("@@")
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def to_script_json(value: Any) -> str:
-    """JSON that is safe between script tags: pure ASCII, and nothing that could end the tag."""
+    """JSON that is safe inside a script tag: only ASCII, and no character that could end the tag."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def save_page(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a page to its place, in one move."""
-    save_text(text, path)
-
-
-def find_defaults(arguments: Any) -> dict[str, Any]:
-    """The defaults of a class of arguments, as plain values, by name."""
-    found = {}
-    for field in dataclasses.fields(arguments):
-        value = field.default
-        if value is dataclasses.MISSING:
-            value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
-        value = getattr(value, "value", value)  # an enum
-        found[field.name] = value if isinstance(value, (bool, int, float, str, list, dict)) else None
-    return found
-
-
 class Plot:
-    """The curves of a run for a notebook: shows itself there, and can be saved as a page.
+    """The curves of a run: a notebook displays them, and `save` writes them as a page.
 
     Args:
         log_history: The entries, as `state.log_history` holds them.
-        name: What the run is called.
+        name: The name of the run.
         max_steps: Updates the run will make.
         height: Of the frame in the notebook, in pixels.
     """
@@ -135,7 +118,7 @@ class Plot:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page."""
-        save_page(self.to_html(), path)
+        save_text(self.to_html(), path)
 
     def _repr_html_(self) -> str:
         return (

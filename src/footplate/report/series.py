@@ -1,51 +1,53 @@
-"""Curves of bounded size: what is left out of a long run hides no peak and bends no mean."""
+"""Curves of limited size, which keep the peaks and the means of a long run."""
 
 from __future__ import annotations
 
+import copy
 import sys
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from footplate.resumed import ResumePoint
+
 Item = TypeVar("Item")
-CAPACITY = 8000  # points of a curve before it is thinned to half of that
+CAPACITY = 8000  # a curve with more points than this is thinned to half
 
 
 class Series:
-    """One value over the steps of a run; lowest and highest points survive every thinning.
+    """One value over the steps of a run; thinning keeps the lowest and the highest points.
 
-    A point that thinning left knows the mean of all points it stands for, so that smoothing is not drawn to
-    the peaks.
+    A point that thinning kept has the mean of all points it replaces. Without it, a smoothed curve would be
+    too close to the peaks.
     """
 
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.values: list[float] = []
-        self.means: list[float] = []  # of the points that thinning left, which come first
+        self.means: list[float] = []  # of the points that thinning kept, which come first
         self.counts: list[float] = []
         self.steps_not_finite: list[int] = []
 
     def add(self, step: int, value: float) -> None:
-        """Append a point; a second one at the same step takes the place of the first."""
-        if not abs(value) <= sys.float_info.max:  # NaN, infinite, or a whole number that no float can hold
+        """Append a point; a second one at the same step replaces the first."""
+        if not abs(value) <= sys.float_info.max:  # NaN, infinite, or an integer too large for a float
             self.steps_not_finite.append(step)
             return
         if self.steps and self.steps[-1] >= step:
-            self.cut(step - 1)
+            self.cut(ResumePoint(step - 1))
         self.steps.append(step)
         self.values.append(value)
         if len(self.steps) > CAPACITY:
             self.thin(CAPACITY // 2)
 
-    def cut(self, step: int) -> None:
-        """Drop what lies past `step`."""
-        end = bisect_right(self.steps, step)
+    def cut(self, point: ResumePoint) -> None:
+        """Drop what a resumed run makes again."""
+        end = point.count_kept(self.steps)
         columns: tuple[list[Any], ...] = (self.steps, self.values, self.means, self.counts)
         for column in columns:
             del column[end:]
-        self.steps_not_finite = [s for s in self.steps_not_finite if s <= step]
+        self.steps_not_finite = point.keep(self.steps_not_finite, lambda step: step)
 
     def thin(self, num_points: int) -> None:
         """Keep the lowest and the highest point of each of `num_points / 2` stretches of equal length."""
@@ -62,12 +64,13 @@ class Series:
         ends = np.append(starts[1:], size)
         by_value = np.lexsort((values, stretch))
         kept = np.unique(np.concatenate([by_value[starts], by_value[ends - 1], [0, size - 1]]))
-        stood_for = np.searchsorted(starts, kept, side="right") - 1
+        stretch_of_kept = np.searchsorted(starts, kept, side="right") - 1
         totals = np.add.reduceat(counts, starts)
 
         self.steps, self.values = steps[kept].tolist(), values[kept].tolist()
-        self.means = (np.add.reduceat(means * counts, starts) / totals)[stood_for].tolist()
-        self.counts = (totals / np.bincount(stood_for, minlength=len(starts)))[stood_for].tolist()
+        self.means = (np.add.reduceat(means * counts, starts) / totals)[stretch_of_kept].tolist()
+        num_kept = np.bincount(stretch_of_kept, minlength=len(starts))
+        self.counts = (totals / num_kept)[stretch_of_kept].tolist()
 
     def find_extreme(self, is_highest: bool) -> tuple[int, float] | None:
         """The step and the value of the highest or the lowest point."""
@@ -77,15 +80,9 @@ class Series:
         return self.steps[self.values.index(value)], _short(value)
 
     def to_plain(self, num_points: int) -> dict[str, Any]:
-        """The curve for the page, in at most about `num_points` points; this one stays as it is."""
-        shown = Series()
-        shown.steps, shown.values, shown.means, shown.counts = (
-            self.steps,
-            self.values,
-            self.means,
-            self.counts,
-        )
-        shown.thin(num_points)
+        """The curve for the page, with about `num_points` points at most; this object does not change."""
+        shown = copy.copy(self)
+        shown.thin(num_points)  # replaces the lists that both share, and does not change them
         plain: dict[str, Any] = {"steps": shown.steps, "values": [_short(value) for value in shown.values]}
         if shown.means:
             plain["means"] = [_short(mean) for mean in shown.means] + plain["values"][len(shown.means) :]
@@ -96,10 +93,10 @@ class Series:
 
 
 class Spaced(Generic[Item]):
-    """Every n-th item that is added, and the last; n doubles whenever there are too many.
+    """Every n-th item that is added, and the last one; n doubles when there are too many.
 
     Args:
-        capacity: How many are kept at most.
+        capacity: How many items are kept at most.
         step_of: The step of an item.
     """
 
@@ -110,7 +107,7 @@ class Spaced(Generic[Item]):
         self._stride, self._num_added = 1, 0
 
     def add(self, item: Item) -> None:
-        """Take an item, which is the last one now."""
+        """Add an item."""
         self.last = item
         if self._num_added % self._stride == 0:
             self._kept.append(item)
@@ -119,24 +116,24 @@ class Spaced(Generic[Item]):
             self._kept = self._kept[::2]
             self._stride *= 2
 
-    def cut(self, step: int) -> None:
-        """Drop what lies past `step`."""
-        self._kept = [item for item in self._kept if self.step_of(item) <= step]
-        if self.last is not None and self.step_of(self.last) > step:
+    def cut(self, point: ResumePoint) -> None:
+        """Drop what a resumed run makes again."""
+        self._kept = point.keep(self._kept, self.step_of)
+        if self.last is not None and not point.keeps(self.step_of(self.last)):
             self.last = self._kept[-1] if self._kept else None
         if not self._kept:
             self._stride, self._num_added = 1, 0
 
     @property
     def items(self) -> list[Item]:
-        """What is kept, in order."""
+        """The items that are kept, in order."""
         if self.last is None or self._kept[-1] is self.last:
             return list(self._kept)
         return [*self._kept, self.last]
 
 
 class TimeParts:
-    """Seconds by part of the loop, for stretches of a run that grow longer as it does.
+    """Seconds by part of the loop, for stretches of a run; in a long run the stretches are longer.
 
     Args:
         capacity: How many stretches are kept at most.
@@ -148,7 +145,7 @@ class TimeParts:
         self._logs_each, self._logs_in_last = 1, 0
 
     def add(self, step: int, seconds: dict[str, float]) -> None:
-        """Count the seconds of one log."""
+        """Add the seconds of one log."""
         is_open = 0 < self._logs_in_last < self._logs_each
         if self.stretches and (is_open or self.stretches[-1][0] == step):
             _, sums = self.stretches[-1]
@@ -170,9 +167,9 @@ class TimeParts:
         self._logs_each *= 2
         self._logs_in_last = self._logs_each
 
-    def cut(self, step: int) -> None:
-        """Drop what lies past `step`."""
-        self.stretches = [stretch for stretch in self.stretches if stretch[0] <= step]
+    def cut(self, point: ResumePoint) -> None:
+        """Drop what a resumed run makes again."""
+        self.stretches = point.keep(self.stretches, lambda stretch: stretch[0])
         self._logs_in_last = self._logs_each
 
     def to_plain(self) -> dict[str, Any]:
@@ -190,5 +187,5 @@ def _add_to(sums: dict[str, float], seconds: dict[str, float]) -> None:
 
 
 def _short(value: float) -> float:
-    """Six significant digits, which is more than a screen can show."""
+    """The value with six significant digits: a screen cannot show more."""
     return float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""Serves a report while its runs go on: on this machine only, and nothing but the report."""
+"""Serves a report while its runs continue, on this machine only."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ReportServer(ThreadingHTTPServer):
 
     Args:
         sources: Where the runs are read from.
-        defaults: What their settings are where nobody sets them.
-        port: Where to listen; 0 for any free port.
+        defaults: The defaults of their settings.
+        port: The port to listen on; 0 for any free port.
     """
 
     daemon_threads = True
@@ -42,11 +42,11 @@ class ReportServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where to look."""
+        """The address of the page."""
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def describe(self) -> tuple[str, dict[str, Any]]:
-        """The runs as they are now, and a tag that changes when they do."""
+        """The current data of the runs, and a tag that changes with the data."""
         with self._lock:
             self._version += sum(source.update() for source in self._sources)
             runs = [source.data for source in self._sources]
@@ -54,7 +54,7 @@ class ReportServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET for the page and for its data, and nothing else."""
+    """Answers GET requests for the page and for its data."""
 
     server: ReportServer
     protocol_version = "HTTP/1.1"
@@ -62,8 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """The page, its data, or a refusal."""
-        # a page of somebody else, whose name is made to lead here, still says its own name
+        """Answer with the page, its data, or an error."""
+        # another site may let its name resolve to this machine; its requests still carry that name as host
         host = (self.headers.get("Host") or "").rpartition(":")
         if (host[0] or host[2]).lower() not in OWN_NAMES:
             self._answer(
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer(HTTPStatus.OK, "application/json", json.dumps(described, allow_nan=False), tag)
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "There is only the report, at /.")
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "The report is at /.")
 
     def _answer(self, status: HTTPStatus, kind: str, text: str, tag: str | None = None) -> None:
         body = text.encode("utf-8")
@@ -92,4 +92,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are nobody's news."""
+        """Print nothing: the base class prints every request."""

@@ -1,22 +1,23 @@
-"""Where the runs of a report come from: the journal of a run, or the trainer state that any run leaves."""
+"""Reads the runs of a report: from the journal of a run, or from the trainer state in its folder."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from footplate.integrations.journal import JOURNAL_NAME
+from footplate.disk import open_regular, read_json
+from footplate.integrations.journal import JOURNAL_NAME, MAX_LINE_BYTES, parse_lines
 from footplate.report.data import RunData
 from footplate.state import TRAINER_STATE_NAME
 
 CHUNK_BYTES = 1 << 22
+MAX_STATE_BYTES = 1 << 30
 
 
 class RunSource:
-    """Reads a folder, and later only what was added to it.
+    """Reads a folder; each later update reads only what was added.
 
     Args:
         folder: The `output_dir` of a run.
@@ -29,32 +30,28 @@ class RunSource:
         self._identity: tuple[int, ...] = ()
 
     def check(self) -> None:
-        """Refuse a folder that holds no run."""
+        """Raise if the folder holds no run."""
         if not self.folder.is_dir():
-            raise ValueError(f"{str(self.folder)!r} is no folder. Give the output_dir of a run.")
+            raise ValueError(f"{str(self.folder)!r} is not a folder. Give the output_dir of a run.")
         if not holds_run(self.folder):
             inside = sorted(str(path) for path in self.folder.iterdir() if path.is_dir() and holds_run(path))
-            hint = (
-                f"There are runs inside: {' '.join(inside[:10])}"
-                if inside
-                else "Give the output_dir of a run."
-            )
+            found = f"There are runs inside: {' '.join(inside[:10])}"
             raise ValueError(
                 f"{str(self.folder)!r} holds neither {JOURNAL_NAME} nor {TRAINER_STATE_NAME}, itself or in a "
-                f"checkpoint-*. {hint}"
+                f"checkpoint-*. {found if inside else 'Give the output_dir of a run.'}"
             )
 
     def update(self) -> bool:
-        """Read what is new; False where nothing is."""
+        """Read what is new; False if nothing is."""
         journal = self.folder / JOURNAL_NAME
         return self._update_from_journal(journal) if journal.is_file() else self._update_from_state()
 
     def _update_from_journal(self, path: Path) -> bool:
         status = path.stat()
-        if self._identity != (status.st_ino,) or status.st_size < self._offset:  # another file than last time
+        if self._identity != (status.st_ino,) or status.st_size < self._offset:  # not the file of last time
             self.data, self._offset, self._identity = RunData(self.folder), 0, (status.st_ino,)
         is_new = False
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(self._offset)
             rest = b""
             while chunk := file.read(CHUNK_BYTES):
@@ -62,7 +59,9 @@ class RunSource:
                 for event in parse_lines(lines):
                     self.data.add(event)
                     is_new = True
-            self._offset = file.tell() - len(rest)  # a line still being written is read next time
+                if len(rest) > MAX_LINE_BYTES:
+                    rest = b""  # no journal has such a line: what follows it up to its end is left out too
+            self._offset = file.tell() - len(rest)  # a line that is still being written is read next time
         return is_new
 
     def _update_from_state(self) -> bool:
@@ -79,17 +78,6 @@ class RunSource:
         return True
 
 
-def parse_lines(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
-    """The events among the lines; one that a kill cut short is passed over."""
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            yield event
-
-
 def holds_run(folder: Path) -> bool:
     """Whether a folder is the `output_dir` of a run."""
     return (folder / JOURNAL_NAME).is_file() or find_state_file(folder) is not None
@@ -99,7 +87,7 @@ def find_state_file(folder: Path) -> Path | None:
     """The trainer state of the folder itself or of its newest checkpoint, whichever was written last."""
     steps = {}
     for path in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
-        if re.fullmatch(r"checkpoint-\d+", path.parent.name):
+        if re.fullmatch(r"checkpoint-[0-9]+", path.parent.name) and path.is_file():
             steps[int(path.parent.name.rpartition("-")[2])] = path
     newest = [steps[max(steps)]] if steps else []
     own = folder / TRAINER_STATE_NAME
@@ -108,16 +96,15 @@ def find_state_file(folder: Path) -> Path | None:
 
 
 def read_state(path: Path) -> Mapping[str, Any]:
-    """A trainer state as JSON has it."""
+    """The content of a trainer state file; raises ValueError if it is not a JSON object."""
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        return read_json(path, MAX_STATE_BYTES)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}.") from error
-    return state if isinstance(state, dict) else {}
 
 
 def events_of_state(state: Mapping[str, Any], folder: Path | None = None) -> Iterator[dict[str, Any]]:
-    """A trainer state told as the journal would have told it."""
+    """The events that the journal would have for a trainer state."""
     history = state.get("log_history")
     history = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     yield {"kind": "begin", "max_steps": state.get("max_steps"), "name": state.get("name")}
@@ -127,7 +114,7 @@ def events_of_state(state: Mapping[str, Any], folder: Path | None = None) -> Ite
     best = {"best_step": state.get("best_global_step"), "best_metric": state.get("best_metric")}
     for path in folder.glob("checkpoint-*") if folder is not None else ():
         number = path.name.rpartition("-")[2]
-        if number.isdecimal():
+        if re.fullmatch(r"[0-9]{1,18}", number):
             yield {"kind": "save", "step": int(number), "folder": path.name, **best}
     step, max_steps = state.get("global_step"), state.get("max_steps")
     is_whole = isinstance(step, int) and isinstance(max_steps, int) and step >= max_steps > 0

@@ -1,1 +1,1 @@
-"""What one training run needs besides the loop: its plan, its sums, its losses, its seeds."""
+"""What a training run needs besides the loop: plan, running sums, losses, seeds."""

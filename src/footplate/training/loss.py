@@ -1,29 +1,31 @@
-"""Which items a loss is a mean over, and what to say when there is no loss."""
+"""Which items a loss is a mean over, and the error for a model without a loss."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from footplate.batch import IGNORED_LABEL, MAPPING
 from footplate.comm import find_batch_size
+from footplate.training.traits import declares
+from footplate.wrappers import bare_model, forward_parameters
 
 logger = logging.getLogger(__name__)
-
-IGNORED_LABEL = -100
 
 
 @dataclass
 class LabelSmoother:
-    """Cross-entropy that leaves a share `epsilon` of the target to all classes.
+    """Cross-entropy that spreads a share `epsilon` of the target over all classes.
 
     Args:
-        epsilon: The share spread evenly over the classes.
-        ignore_index: The label that counts for nothing.
+        epsilon: The share that is spread evenly over the classes.
+        ignore_index: The label that does not count.
     """
 
     epsilon: float = 0.1
@@ -46,9 +48,9 @@ class LabelSmoother:
         target = surprise.gather(dim=-1, index=labels.clamp(min=0)).masked_fill_(ignored, 0.0)
         wide = torch.promote_types(torch.float32, surprise.dtype)  # half precision would lose the sum
         everything = surprise.sum(dim=-1, keepdim=True, dtype=wide).masked_fill_(ignored, 0.0)
-        num_items = (
-            ignored.numel() - ignored.long().sum() if num_items_in_batch is None else num_items_in_batch
-        )
+        num_items = num_items_in_batch
+        if num_items is None:
+            num_items = ignored.numel() - ignored.long().sum()
         if isinstance(num_items, torch.Tensor):
             num_items = num_items.to(target.device)
         target_loss = target.sum() / num_items
@@ -57,7 +59,7 @@ class LabelSmoother:
 
 
 def find_smoother(epsilon: float, model: nn.Module) -> LabelSmoother | None:
-    """The smoother for a share above zero; none, and a warning, where a row may have several classes."""
+    """The smoother for a share above zero; None, with a warning, if a row may have several classes."""
     if not epsilon:
         return None
     if getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification":
@@ -67,14 +69,15 @@ def find_smoother(epsilon: float, model: nn.Module) -> LabelSmoother | None:
 
 
 def count_labels(batches: Sequence[Any], shifts_labels: bool, device: torch.device) -> torch.Tensor | None:
-    """Labels that count in all of `batches`, or None where there are none that can be counted."""
+    """The number of labels that count in all of `batches`; None if they cannot be counted."""
     if not batches or not isinstance(batches[0], Mapping) or "labels" not in batches[0]:
         return None
     try:
         counts = [_labels_that_count(batch, shifts_labels).ne(IGNORED_LABEL).sum() for batch in batches]
-    except (TypeError, AttributeError, KeyError):  # boxes, lists of dicts: nothing to count one by one
+    except (TypeError, AttributeError, KeyError):  # boxes and lists of dicts cannot be counted one by one
         return None
-    return torch.stack(counts).sum().to(device) if len(counts) > 1 else counts[0].to(device)
+    total = torch.stack(counts).sum() if len(counts) > 1 else counts[0]
+    return total.to(device, torch.float32)  # as in the original since 5.23
 
 
 def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.Tensor:
@@ -89,7 +92,7 @@ def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.T
 
 
 def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool) -> int:
-    """Items that a batch's mean loss is over: the collator's `num_items`, labels that count, or rows."""
+    """The number of items in a batch's mean loss: the collator's `num_items`, labels that count, or rows."""
     if isinstance(batch, Mapping):
         if "num_items" in batch:
             return int(torch.as_tensor(batch["num_items"]).sum())
@@ -97,40 +100,80 @@ def count_items(batch: Any, label_names: Sequence[str], shifts_labels: bool) -> 
             labels = batch.get(name)
             if isinstance(labels, torch.Tensor):
                 labels = labels[..., 1:] if shifts_labels and labels.dim() > 1 else labels
-                # a target of floats has no ignored entries: every number of it counts
+                # a target of floats has no ignored entries: every number counts
                 return labels.numel() if labels.is_floating_point() else int(labels.ne(IGNORED_LABEL).sum())
     num_rows = find_batch_size(batch)
     if num_rows is None:
         raise ValueError(
             f"loss_weighting='items' found nothing to count in a batch of type {type(batch).__name__}. Let "
-            "the collator add an entry 'num_items', name the labels in label_names, or use "
-            "loss_weighting='default'."
+            "the collator add an entry 'num_items', name the labels in label_names, or set "
+            "loss_weighting='batches'."
         )
     return num_rows
 
 
+def call_compute_loss(
+    compute_loss: Callable[..., Any], model: nn.Module, inputs: Any, wants_outputs: bool, num_items: Any
+) -> tuple[torch.Tensor, Any]:
+    """Loss and outputs from a user's `compute_loss`, which need not take or return all of the newer API."""
+    options: dict[str, Any] = {}
+    if wants_outputs and declares(compute_loss, "return_outputs"):
+        options["return_outputs"] = True
+    if num_items is not None and declares(compute_loss, "num_items_in_batch"):
+        options["num_items_in_batch"] = num_items
+    result = compute_loss(model, inputs, **options)
+    loss, outputs = result if isinstance(result, tuple) else (result, None)
+    if not isinstance(loss, torch.Tensor):
+        raise TypeError(explain_no_tensor(compute_loss, loss))
+    return loss, outputs
+
+
+def explain_no_tensor(function: Callable[..., Any], returned: Any) -> str:
+    """The error for a loss function that returned something else than a loss."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if returned is None:
+        advice = "is a `return` missing at its end?"
+    elif isinstance(returned, (int, float)):
+        advice = "leave out .item() or float(): a plain number has no gradients."
+    else:
+        advice = "return the loss alone or first."
+    given = "None" if returned is None else f"a loss of type {type(returned).__name__}"
+    pair = ", or (loss, outputs) if return_outputs=True" if declares(function, "return_outputs") else ""
+    return f"{name} returned {given}. It must return the loss as a tensor{pair}: {advice}"
+
+
+def as_scalar(loss: torch.Tensor) -> torch.Tensor:
+    """A loss of one value without dimensions; ValueError if it has several values."""
+    if loss.numel() == 1:
+        return loss.reshape(())
+    raise ValueError(
+        f"The loss has shape {tuple(loss.shape)}; training needs one number per batch. Return its mean: "
+        "loss.mean(), or a loss with reduction='mean' instead of 'none'."
+    )
+
+
 def describe_weighting(is_averaged: bool, is_summed: bool, weighs_rows: bool) -> str | None:
-    """One line on where the default makes a result depend on how batches are cut, or None.
+    """How results depend on the sizes of batches with `loss_weighting="batches"`; None if they do not.
 
     Args:
         is_averaged: Several micro-batches make an update, and their mean losses are averaged.
-        is_summed: They are handed the update's item count and do not seem to divide by it.
-        weighs_rows: Evaluation meets rows that hold several items each.
+        is_summed: The model gets the update's item count and does not seem to divide by it.
+        weighs_rows: Rows of the evaluation data hold several items each.
     """
     parts = []
     if is_averaged:
         parts.append("an update averages the means of its micro-batches")
     if is_summed:
         parts.append(
-            "an update adds up the means of its micro-batches (forward takes num_items_in_batch unused)"
+            "an update adds up the means of its micro-batches (forward takes num_items_in_batch, unused)"
         )
     if weighs_rows:
         parts.append("eval_loss weighs batches by their rows")
     if not parts:
         return None
     return (
-        f"With loss_weighting='default', {' and '.join(parts)}, so results depend on how batches are cut. "
-        "Set loss_weighting='items' to weigh every item the same."
+        f"With loss_weighting='batches', {' and '.join(parts)}, so results depend on how samples are "
+        "divided into batches. Set loss_weighting='items' to weigh every item the same."
     )
 
 
@@ -143,7 +186,7 @@ def has_item_labels(batch: Any, label_names: Collection[str]) -> bool:
 
 
 def read_loss(outputs: Any) -> torch.Tensor | None:
-    """The loss in what a model returned: under "loss", else the first element; None when there is none."""
+    """The loss that a model returned, under "loss" or as the first element; None if there is none."""
     if isinstance(outputs, (dict, Mapping)):
         loss = outputs.get("loss")
     elif isinstance(outputs, torch.Tensor):
@@ -157,6 +200,62 @@ def read_loss(outputs: Any) -> torch.Tensor | None:
     return loss if isinstance(loss, torch.Tensor) else None
 
 
+def explain_failed_forward(
+    model: nn.Module, inputs: Any, dropped: Sequence[str], error: Exception
+) -> str | None:
+    """Why forward cannot take a batch, as far as its kind and names tell; None if they tell nothing.
+
+    Args:
+        model: The model whose forward failed.
+        inputs: The batch that it was called with.
+        dropped: Columns of the dataset that are not in the batch.
+        error: What it failed with.
+    """
+    takes = f"{type(bare_model(model)).__name__}.forward takes {forward_parameters(model)}"
+    if inputs is None:
+        return "A batch is None: the data_collator returned nothing. Is a `return` missing at its end?"
+    if isinstance(inputs, (list, tuple)) and inputs and isinstance(inputs[0], MAPPING):
+        return (
+            f"A batch is a {type(inputs).__name__} of {len(inputs)} samples: the data_collator returned its "
+            "samples as they came. Let it return one dictionary of tensors ({name: torch.stack([row[name] "
+            "for row in rows])}), or leave data_collator out."
+        )
+    if isinstance(error, KeyError) and error.args and error.args[0] in dropped:
+        return (
+            f"forward looked for {error.args[0]!r}, a column that was dropped because forward does not name "
+            f"it: {takes}, and **kwargs names no column. Name it in forward, or set "
+            "remove_unused_columns=False."
+        )
+    problem = find_call_problem(model, inputs)
+    if problem is None:
+        return None
+    if not isinstance(inputs, MAPPING):
+        return (
+            f"A batch of {len(inputs) if isinstance(inputs, (list, tuple)) else 1} entries does not fit the "
+            f"model ({problem}): {takes}. The samples are tuples, which become arguments in their order. Let "
+            "forward take all of them and return a loss, pass compute_loss_func (the last entry is then the "
+            "labels), or let samples be dictionaries."
+        )
+    lost = f" The columns {list(dropped)} were dropped because forward does not name them." if dropped else ""
+    return (
+        f"A batch with the keys {sorted(map(str, inputs))} does not fit the model ({problem}): {takes}."
+        f"{lost} Rename columns to the names in forward, or let the data_collator give these names."
+    )
+
+
+def find_call_problem(model: nn.Module, inputs: Any) -> str | None:
+    """Why forward cannot be called with a batch, as Python says it; None if it can."""
+    signature = inspect.signature(bare_model(model).forward)
+    try:
+        if isinstance(inputs, MAPPING):
+            signature.bind(**inputs)
+        else:
+            signature.bind(*(inputs if isinstance(inputs, (tuple, list)) else (inputs,)))
+    except TypeError as error:
+        return str(error)
+    return None
+
+
 def explain_missing_loss(
     dataset_keys: Collection[str],
     batch_keys: Collection[str],
@@ -165,15 +264,14 @@ def explain_missing_loss(
     label_names: Collection[str],
     headless: str | None = None,
 ) -> str:
-    """Why a model returned no loss: which of the four causes it is, and what to change."""
+    """The error for a model that returned no loss: its cause, and what to change."""
     expected = list(label_names) or ["labels"]
     label_like = [key for key in dataset_keys if "label" in key or key in expected or key == "target"]
     lost = [key for key in label_like if key not in batch_keys]
     if headless is not None:
         cause = (
-            f"{headless} gives hidden states and takes no labels. Use a model with a head for your task, "
-            "such "
-            "as one of the AutoModelFor... classes, or pass compute_loss_func to Trainer"
+            f"{headless} returns hidden states and takes no labels. Use a model with a head for your task, "
+            "such as one of the AutoModelFor... classes, or pass compute_loss_func to Trainer"
         )
     elif any(name in batch_keys for name in expected):
         cause = (

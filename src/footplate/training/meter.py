@@ -11,7 +11,7 @@ from footplate.state import ExportableState
 
 logger = logging.getLogger(__name__)
 
-_MAX_UNCHECKED = 256  # scalars held back before they are folded into one count on the device
+_MAX_UNCHECKED = 256  # scalars to keep before they are reduced to one count on the device
 
 
 Scalar = torch.Tensor | float
@@ -38,18 +38,18 @@ class Records:
         return {name: [float(total), self._weights[name]] for name, total in self._sums.items()}  # host sync
 
     def restore(self, totals: dict[str, list[float]]) -> None:
-        """Go on from what `totals` gave."""
+        """Continue from what `totals` returned."""
         self._sums = {name: total for name, (total, _) in totals.items()}
         self._weights = {name: weight for name, (_, weight) in totals.items()}
 
     def copy(self) -> Records:
-        """The same sums, which what is added here from now on leaves alone."""
+        """A copy that later additions to this object do not change."""
         other = Records()
         other._sums, other._weights = dict(self._sums), dict(self._weights)
         return other
 
     def drain(self) -> dict[str, float]:
-        """The averages since the last call, read from the device and forgotten."""
+        """The averages since the last call, read from the device; the sums are reset."""
         means = {name: total / weight for name, (total, weight) in self.totals().items() if weight}
         self.restore({})
         return means
@@ -70,7 +70,7 @@ class Meter(ExportableState):
 
     def __init__(self, device: torch.device, first_step: int = 0) -> None:
         self.loss = torch.zeros((), device=device)
-        self.total_loss = 0.0  # of what was drained so far
+        self.total_loss = 0.0  # the sum of all losses drained so far
         self.flos = 0.0
         self.first_step = first_step
         self.last_logged_step = first_step
@@ -84,8 +84,8 @@ class Meter(ExportableState):
         self._before: _Before | None = None
 
     def state(self) -> dict[str, Any]:
-        """The sums as plain numbers: without them a resumed run would report other means."""
-        self._fold()
+        """The sums as plain numbers: without them a resumed run would report different means."""
+        self._count_nonfinite()
         return {
             "args": {},
             "attributes": {
@@ -102,7 +102,7 @@ class Meter(ExportableState):
         }
 
     def restore(self, sums: dict[str, Any]) -> None:
-        """Go on from the sums of a checkpoint."""
+        """Continue from the sums of a checkpoint."""
         self.loss.fill_(sums["loss"])
         self.total_loss, self.first_step = sums["total_loss"], sums["first_step"]
         self.last_logged_step, self._num_refused = sums["last_logged_step"], sums["num_refused"]
@@ -110,49 +110,48 @@ class Meter(ExportableState):
         self.num_nonfinite_total = sums["num_nonfinite"][1]
         self._records.restore(sums["records"])
 
-    sums = property(fset=restore)  # as the state of a callback is set: attribute by attribute
+    sums = property(fset=restore)  # a stored state is restored by setting its attributes
 
     def add(self, loss: torch.Tensor) -> None:
-        """Take the loss of one micro-batch."""
+        """Add the loss of one micro-batch."""
         self.loss += loss
         self.watch(loss)
 
     def record(self, name: str, value: Scalar, factor: Scalar, update: int) -> None:
-        """Take an extra scalar: summed within an update, averaged over the updates that recorded it."""
+        """Add an extra scalar: summed within an update, averaged over the updates that recorded it."""
         is_first = self._recorded_in.get(name) != update
         self._records.add(name, value, factor, 1.0 if is_first else 0.0)
         self._recorded_in[name] = update
 
     def take_over(self, loss: torch.Tensor) -> None:
-        """Take the sum that a loop of the user's own kept, and leave it at zero."""
+        """Take over the sum of losses that a user's own loop kept, and set it to zero."""
         self.loss.copy_(loss.detach())
         loss.zero_()
 
-    def begin_update(self, may_undo: bool) -> None:
-        """Note where an update starts, if it may have to be taken back."""
+    def begin_update(self) -> None:
+        """Keep the sums from before an update: it may have to be undone."""
         if len(self._unchecked) >= _MAX_UNCHECKED:
-            self._fold()
-        if may_undo:
-            num_unchecked = len(self._unchecked)
-            self._before = _Before(
-                self.loss.clone(), self._records.copy(), self.flos, self._num_tokens, num_unchecked
-            )
+            self._count_nonfinite()
+        num_unchecked = len(self._unchecked)
+        self._before = _Before(
+            self.loss.clone(), self._records.copy(), self.flos, self._num_tokens, num_unchecked
+        )
 
     @property
     def update_loss(self) -> torch.Tensor:
-        """The loss of the update that is under way, still on the device."""
+        """The loss of the current update, still on the device."""
         assert self._before is not None
         return self.loss - self._before.loss
 
     def undo_update(self) -> None:
-        """Forget all of the update that is under way, to make it again."""
+        """Go back to the sums from before the current update, which will be repeated."""
         assert self._before is not None
         self._forget_losses()
         self.flos, self._num_tokens = self._before.flos, self._before.num_tokens
         del self._unchecked[self._before.num_unchecked :]
 
     def refuse_update(self) -> None:
-        """Leave the update that is under way out of the means; its work and its NaN were real."""
+        """Leave the current update out of the means; its tokens and non-finite values still count."""
         self._forget_losses()
         self._num_refused += 1
 
@@ -174,10 +173,10 @@ class Meter(ExportableState):
         return num_tokens
 
     def watch(self, value: torch.Tensor) -> None:
-        """Count `value` when the next log is drained, should it turn out not to be finite."""
+        """Let the next log count `value` if it is not finite; to look now would be a host sync."""
         self._unchecked.append(value)
 
-    def _fold(self) -> None:
+    def _count_nonfinite(self) -> None:
         if self._unchecked:
             values = torch.stack([value.detach().reshape(()).to(self.loss) for value in self._unchecked])
             self._num_nonfinite += values.isfinite().logical_not_().sum()
@@ -189,12 +188,12 @@ class Meter(ExportableState):
         self.loss.zero_()
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
-        self.first_step += self._num_refused  # the mean of the run is over updates that were made
+        self.first_step += self._num_refused  # refused updates do not count in the mean of the run
         self.last_logged_step, self._num_refused = step, 0
         return {**logs, **self._records.drain(), **self._drain_nonfinite(step)}
 
     def _drain_nonfinite(self, step: int) -> dict[str, float]:
-        self._fold()
+        self._count_nonfinite()
         count = int(self._num_nonfinite)
         if not count:
             return {}
@@ -202,7 +201,7 @@ class Meter(ExportableState):
         if not self.num_nonfinite_total:
             logger.warning(
                 "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the "
-                "weights may be spoiled. Set on_nonfinite='skip' to leave such updates out, or 'raise' to "
+                "weights may be damaged. Set on_nonfinite='skip' to leave such updates out, or 'raise' to "
                 "stop at them.",
                 count,
                 step,

@@ -1,4 +1,4 @@
-"""Changes to a model that last for one run: embedding noise, recomputation, token ids."""
+"""Change a model for a run: embedding noise, recomputation, fused kernels, special tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_RECOMPUTE = ("activation_checkpointing", "gradient_checkpointing")
+
 
 @contextmanager
 def embedding_noise(model: nn.Module, alpha: float | None) -> Iterator[None]:
-    """Add NEFTune noise to the input embeddings while training; None adds none."""
+    """Add NEFTune noise to the input embeddings while training; no noise if `alpha` is None."""
     if alpha is None:
         yield
         return
@@ -43,7 +45,7 @@ def _noise_hook(alpha: float) -> Callable[[nn.Module, Any, torch.Tensor], torch.
     def add_noise(module: nn.Module, inputs: Any, embedded: torch.Tensor) -> torch.Tensor:
         if not module.training:
             return embedded
-        # the bound stays a float32 tensor as in the original: a Python float would move the last bit
+        # computed in float32 as in the original: with Python floats the last bit would differ
         bound = float(alpha / torch.sqrt(torch.tensor(embedded.size(1) * embedded.size(2))))
         return embedded + torch.zeros_like(embedded).uniform_(-bound, bound)
 
@@ -51,21 +53,25 @@ def _noise_hook(alpha: float) -> Callable[[nn.Module, Any, torch.Tensor], torch.
 
 
 def enable_recompute(model: Any, args: TrainingArguments) -> None:
-    """Turn on gradient checkpointing where the arguments ask for it."""
-    if not args.gradient_checkpointing:
+    """Turn on the recomputation of activations if the arguments ask for it."""
+    # scripts may set the older name after the arguments were made
+    if not (args.activation_checkpointing or args.gradient_checkpointing):
         return
-    if not hasattr(model, "gradient_checkpointing_enable"):
+    # the newer name first: models of transformers have both and warn of the older one
+    name = next((name for name in _RECOMPUTE if hasattr(model, f"{name}_enable")), None)
+    if name is None:
         raise ValueError(
-            f"gradient_checkpointing=True needs a model with gradient_checkpointing_enable(); "
-            f"{type(model).__name__} has none. Add that method, or set gradient_checkpointing=False."
+            f"activation_checkpointing=True needs a model with activation_checkpointing_enable() or "
+            f"gradient_checkpointing_enable(); {type(model).__name__} has neither. Add one of these methods, "
+            "or set activation_checkpointing=False."
         )
-    options = dict(args.gradient_checkpointing_kwargs or {})
-    own = {name: options.pop(name) for name in ("every_n_layers", "offload") if name in options}
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options or None, **own)
+    options = dict(args.activation_checkpointing_kwargs or args.gradient_checkpointing_kwargs or {})
+    own = {key: options.pop(key) for key in ("every_n_layers", "offload") if key in options}
+    getattr(model, f"{name}_enable")(**{f"{name}_kwargs": options or None}, **own)
 
 
 def apply_fused_kernels(model: nn.Module, args: TrainingArguments) -> None:
-    """Replace layers by Liger's fused ones where the arguments ask for it."""
+    """Replace layers by Liger's fused ones if the arguments ask for it."""
     if not args.use_liger_kernel:
         return
     try:
@@ -78,7 +84,7 @@ def apply_fused_kernels(model: nn.Module, args: TrainingArguments) -> None:
 
 
 def align_special_tokens(model: nn.Module, processing_class: Any) -> None:
-    """Let the model's configuration name the special tokens the tokenizer has."""
+    """Write the special tokens of the tokenizer into the model's configuration."""
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     config = getattr(model, "config", None)
     if config is None or not hasattr(tokenizer, "pad_token_id") or not hasattr(config, "get_text_config"):
@@ -93,11 +99,11 @@ def align_special_tokens(model: nn.Module, processing_class: Any) -> None:
         if token in in_config and (generation is None or token in in_generation):
             continue
         changed[name] = token
-        several = name == "eos_token_id"  # any of several may end a text, so none is dropped
-        keeps_list = several and isinstance(getattr(config, name, None), list)
+        may_be_several = name == "eos_token_id"  # any of them may end a text, so all are kept
+        keeps_list = may_be_several and isinstance(getattr(config, name, None), list)
         setattr(config, name, _first(token, in_config) if keeps_list else token)
         if generation is not None:
-            setattr(generation, name, _first(token, in_generation) if several else token)
+            setattr(generation, name, _first(token, in_generation) if may_be_several else token)
     if changed:
         logger.warning(
             "Special tokens of the tokenizer were written into the model's configuration: %s.", changed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from footplate.state import ExportableState
@@ -15,75 +16,96 @@ from footplate.state import ExportableState
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
+logger = logging.getLogger(__name__)
 
-@dataclass
+
+@dataclass(frozen=True)
 class Position(ExportableState):
-    """Where in its data a run is: what a checkpoint must know to go on with the next sample."""
+    """Where a run is in its data; each checkpoint stores it, and a resumed run starts there."""
 
     epoch: int = 0
-    updates_done: int = 0  # of this epoch
     samples_done: int = 0  # of this epoch
-    is_begun: bool = False  # the epoch's loader was started, which draws a random number
-    is_epoch_over: bool = False  # the end of the epoch was announced already
-    pending: list[str] = field(default_factory=list)  # flags of the control that an interruption left undone
-
-    def begin(self, epoch: int) -> None:
-        """Stand at the start of an epoch; one that is resumed is stood in already."""
-        if epoch != self.epoch or self.is_epoch_over:
-            self.epoch, self.updates_done, self.samples_done, self.is_epoch_over = epoch, 0, 0, False
-        self.is_begun = True
+    is_begun: bool = False  # the epoch's loader was started; starting it draws a random number
+    is_epoch_over: bool = False  # `on_epoch_end` was called already
+    pending: Sequence[str] = ()  # events not called and flags of the control set when it was interrupted
+    last_update: Mapping[str, float] | None = None  # its norm and rates, for a log that is pending
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any] | None) -> Position | None:
-        """The position a checkpoint holds, None where another program wrote it."""
-        return cls(**stored["attributes"]) if stored else None
+        """The position in a checkpoint; None if another program wrote the checkpoint."""
+        if not stored:
+            return None
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in stored["attributes"].items() if name in known})
 
-    def after_epoch(self) -> Position:
-        """Where the next sample comes from: the next epoch, where this one is over."""
-        return Position(self.epoch + 1, pending=self.pending) if self.is_epoch_over else self
-
-    def advance(self, num_samples: int) -> None:
-        """One update further."""
-        self.updates_done += 1
-        self.samples_done += num_samples
+    def for_resume(self, skips_data: bool) -> Position:
+        """Where to continue: in the next epoch if this one is over, at its start unless data is skipped."""
+        if not skips_data:
+            return Position(self.epoch)
+        if not self.is_epoch_over:
+            return self
+        return Position(self.epoch + 1, pending=self.pending, last_update=self.last_update)
 
     def state(self) -> dict[str, Any]:
-        """All of it, as plain numbers."""
-        return {"args": {}, "attributes": dict(vars(self))}
+        """All fields, as plain values."""
+        return {"args": {}, "attributes": {**vars(self), "pending": list(self.pending)}}
 
 
 class Extension(NamedTuple):
-    """A later end for a run that is resumed, in the unit it was planned in, and what its schedule does."""
+    """A later end for a run that is resumed, in epochs or in updates, and what its schedule does."""
 
-    end: float
+    epochs: float | None
+    steps: int | None
     policy: str
 
     def apply_to(self, args: TrainingArguments) -> TrainingArguments:
         """The arguments with the later end; those given stay as they are."""
         later = copy.copy(args)
-        if args.max_steps > 0:
-            later.max_steps = int(self.end)
-        else:
-            later.num_train_epochs = float(self.end)
+        if self.steps is not None:
+            later.max_steps = self.steps
+        elif self.epochs is not None:
+            later.max_steps, later.num_train_epochs = -1, float(self.epochs)
         return later
+
+
+def choose_extension(
+    args: TrainingArguments, epochs: float | None, steps: int | None, end: float | None, policy: str
+) -> Extension | None:
+    """The later end that was passed to `train()`, in one unit; None without one.
+
+    Args:
+        args: The settings of the run.
+        epochs: `extend_to_epochs`.
+        steps: `extend_to_steps`.
+        end: `extend_to`, an earlier name: updates if `max_steps` is set, else epochs.
+        policy: What the schedule does.
+    """
+    if end is not None:
+        name, value = ("extend_to_steps", int(end)) if args.max_steps > 0 else ("extend_to_epochs", end)
+        logger.warning("train(extend_to=%s) is now train(%s=%s).", end, name, value)
+        epochs, steps = (epochs, int(end)) if args.max_steps > 0 else (end, steps)
+    if epochs is not None and steps is not None:
+        raise ValueError(
+            f"train() was given extend_to_epochs={epochs} and extend_to_steps={steps}. Pass one of them."
+        )
+    return None if epochs is None and steps is None else Extension(epochs, steps, policy)
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The numbers of one `train()` call; nothing in it changes while the run lasts."""
+    """The numbers of one `train()` call, which do not change during it; the defaults stand for no run."""
 
-    max_steps: int
-    num_epochs: int
-    updates_per_epoch: int
-    batches_per_epoch: int  # micro-batches; for a stream of unknown length, those of the whole run
-    accumulation: int
-    micro_batch_size: int
-    num_examples: int
-    num_train_samples: float
-    first_step: int = 0  # updates already made by the run this one resumes
-    first_epoch: int = 0
-    first_batch: int = 0  # micro-batches of the first epoch that are already seen
-    first_sample: int = 0  # samples of the first epoch that are already seen
+    max_steps: int = 0
+    num_epochs: int = 0
+    updates_per_epoch: int = 0
+    batches_per_epoch: int = 0  # micro-batches; for a stream of unknown length, those of the whole run
+    accumulation: int = 1
+    micro_batch_size: int = 1
+    num_examples: int = 0
+    num_train_samples: float = 0
+    first_step: int = 0  # updates made before this call, by the run that it resumes
+    start: Position = Position()  # where in the data it resumes
+    first_batch: int = 0  # micro-batches of the first epoch that are done, in the current batch size
     start_time: float = field(default_factory=time.time)
 
     @property
@@ -92,12 +114,12 @@ class TrainingPlan:
         return self.micro_batch_size * self.accumulation
 
     def update_sizes(self, batches_done: int = 0) -> Iterator[int]:
-        """Micro-batches of each update left in an epoch: 4, 4, 4, 2 where the last is short."""
+        """Micro-batches of each update left in an epoch, such as 4, 4, 4, 2: the last may be short."""
         for left in range(self.batches_per_epoch - batches_done, 0, -self.accumulation):
             yield min(left, self.accumulation)
 
     def epoch_at(self, epoch: int, batches_done: int) -> float:
-        """The epoch as a fraction, after some of its micro-batches."""
+        """The epoch as a fraction, after `batches_done` of its micro-batches."""
         return epoch + batches_done / self.batches_per_epoch
 
 
@@ -109,16 +131,16 @@ def plan_training(
     first_step: int = 0,
     position: Position | None = None,
 ) -> TrainingPlan:
-    """The plan of a run over a loader of `num_batches` (None: a stream that does not know its length).
+    """The plan of a run over a loader of `num_batches`; None for a stream of unknown length.
 
-    A run that resumes has made `first_step` updates and stands at `position`; without one, as in a checkpoint
-    that another program wrote, it is worked out from the updates.
+    A resumed run has made `first_step` updates and continues at `position`. A checkpoint that another program
+    wrote has no position: it is then computed from the updates.
     """
     accumulation = args.gradient_accumulation_steps
     total_batch_size = micro_batch_size * accumulation
     if num_batches is None:
         check_has_end(args)
-        updates_per_epoch, num_epochs = args.max_steps, sys.maxsize  # around the stream as often as it takes
+        updates_per_epoch, num_epochs = args.max_steps, sys.maxsize  # read the stream as often as needed
         num_batches, num_examples = args.max_steps * accumulation, args.max_steps * total_batch_size
     else:
         check_some_data(num_batches)
@@ -129,13 +151,14 @@ def plan_training(
 
     if position is None:
         epoch, updates_done = divmod(first_step, updates_per_epoch)
-        position = Position(epoch, updates_done, updates_done * total_batch_size, is_begun=updates_done > 0)
+        position = Position(epoch, updates_done * total_batch_size, is_begun=updates_done > 0)
     first_batch = num_batches - _batches_left(position, num_examples, micro_batch_size, num_batches)
     max_steps = args.max_steps
     if max_steps <= 0:
         max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
         if first_step != position.epoch * updates_per_epoch + math.ceil(first_batch / accumulation):
-            # other batches than before: the epochs that are left, in updates as they are now
+            # batch sizes have changed: convert the rest of the epochs to updates of the current size;
+            # 1e-9 absorbs rounding, which would add an update
             left = args.num_train_epochs - position.epoch - first_batch / num_batches
             max_steps = first_step + math.ceil(left * updates_per_epoch - 1e-9)
     return TrainingPlan(
@@ -150,14 +173,13 @@ def plan_training(
         if args.max_steps > 0
         else num_examples * args.num_train_epochs,
         first_step=first_step,
-        first_epoch=position.epoch,
+        start=position,
         first_batch=first_batch,
-        first_sample=position.samples_done,
     )
 
 
 def _batches_left(position: Position, num_examples: int, micro_batch_size: int, num_batches: int) -> int:
-    """Micro-batches that the rest of an epoch makes, of whatever size they were before."""
+    """Micro-batches in the rest of an epoch, in the current size, whatever their size was before."""
     if position.samples_done == 0:
         return num_batches
     samples_left = max(num_examples - position.samples_done, 0)
@@ -166,7 +188,7 @@ def _batches_left(position: Position, num_examples: int, micro_batch_size: int, 
 
 
 def check_has_end(args: TrainingArguments) -> None:
-    """Data without length comes with a number of updates."""
+    """Data without a length needs a number of updates."""
     if args.max_steps <= 0:
         raise ValueError(
             f"max_steps={args.max_steps}, and the training data has no length to count updates from. "

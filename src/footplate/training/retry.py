@@ -1,4 +1,4 @@
-"""Smaller micro-batches after a device ran out of memory, in the same update with the same samples."""
+"""Use smaller micro-batches after memory ran out, in the same update and with the same samples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 class MicroBatches:
-    """Cuts an update's batches, and cuts them finer each time memory runs out; off, it hands them through."""
+    """Splits the batches of an update into pieces that fit in memory; if not enabled, leaves them whole."""
 
     def __init__(self, enabled: bool, max_rows: int | None = None) -> None:
         self.enabled = enabled
-        self.max_rows = max_rows  # what fits, once more did not
+        self.max_rows = max_rows  # in a piece; None until memory runs out
 
     def cut(self, batches: list[Any]) -> list[Any]:
         """The batches in pieces that fit."""
@@ -29,7 +29,7 @@ class MicroBatches:
         return [piece for batch in batches for piece in split_batch(batch, self.max_rows)]
 
     def shrink(self, error: BaseException, pieces: list[Any]) -> bool:
-        """Make pieces smaller after an error; False where that cannot help."""
+        """Make pieces smaller after an error; False if that cannot help."""
         rows = max((find_batch_size(piece) or 1 for piece in pieces), default=1)
         if not self.enabled or not is_out_of_memory(error) or rows <= 1:
             return False
@@ -37,8 +37,8 @@ class MicroBatches:
             torch.cuda.empty_cache()
         self.max_rows = rows // 2
         logger.warning(
-            "Out of memory with micro-batches of %d: going on with %d, in the same update and with the same "
-            "effective batch (auto_find_batch_size).",
+            "Out of memory with micro-batches of %d: continuing with %d, in the same update and with the "
+            "same effective batch (auto_find_batch_size).",
             rows,
             self.max_rows,
         )
@@ -66,7 +66,7 @@ def find_executable_batch_size(
     if not auto_find_batch_size:
         return functools.partial(function, batch_size=starting_batch_size)
 
-    size = starting_batch_size  # what fitted once is where the next call begins
+    size = starting_batch_size  # kept between calls: the next call starts with the size that fitted
 
     @functools.wraps(function)
     def call_until_it_fits(*args: Any, **kwargs: Any) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import numpy as np
 import torch
+
+from footplate import rng
 
 
 def set_seed(seed: int, deterministic: bool = False) -> None:
@@ -18,9 +16,7 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
         seed: The one number the whole run starts from.
         deterministic: Also choose deterministic kernels, which may be slower.
     """
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)  # seeds all accelerators too
+    rng.seed_all(seed)
     if deterministic:
         torch.use_deterministic_algorithms(True)
 
@@ -28,7 +24,7 @@ def set_seed(seed: int, deterministic: bool = False) -> None:
 def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
     """Seed everything and refuse kernels whose result may differ from run to run."""
     set_seed(seed)
-    # cuBLAS reads these when it first runs, so they must stand before the first kernel does.
+    # cuBLAS reads these when its first kernel runs, so they must be set before
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"
     os.environ["FLASH_ATTENTION_DETERMINISTIC"] = "1"
@@ -38,17 +34,5 @@ def enable_full_determinism(seed: int, warn_only: bool = False) -> None:
 
 
 def seed_run(seed: int, full_determinism: bool) -> None:
-    """Seed a run the way its arguments ask for."""
+    """Seed a run as its arguments ask."""
     (enable_full_determinism if full_determinism else set_seed)(seed)
-
-
-@contextmanager
-def preserved_generators() -> Iterator[None]:
-    """Whatever is drawn inside, the generators go on afterwards as if nothing had been."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)

@@ -1,4 +1,4 @@
-"""Being told to end: a signal sets a flag that the loop looks at, so that a checkpoint is sealed first."""
+"""Stop on a signal: it sets a flag that the loop reads, so that a checkpoint is sealed before the end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
+
+from torch.utils.data import get_worker_info
 
 logger = logging.getLogger(__name__)
 
@@ -19,16 +22,16 @@ STOP_SIGNALS = tuple(
 
 
 class StopRequested(Exception):
-    """Raised inside a run that a signal asked to end, on its way to the checkpoint that is sealed first."""
+    """Leaves the loop when a signal or the time limit ends the run; a checkpoint is sealed next."""
 
 
 class StopSignals:
     """While the block runs, SIGTERM, SIGUSR1 and the first SIGINT only set `received`.
 
-    A second SIGINT stops at once. A handler that was there before is called when the block ends, after the
-    checkpoint: many of them end the process, and would have taken the run with them. A signal that was
-    ignored, or that C code handles, is left as it is. Outside the main thread, where Python allows no
-    handlers, this does nothing.
+    A second SIGINT stops at once. A handler that was set before is called when the block ends, after the
+    checkpoint: many such handlers end the process, and would do so before the checkpoint is sealed. A signal
+    that was ignored, or that C code handles, is left as it is. Outside the main thread, where Python allows
+    no handlers, this does nothing.
 
         with StopSignals() as stop:
             ...
@@ -37,11 +40,12 @@ class StopSignals:
                 stop.leave()
     """
 
-    __slots__ = ("_earlier", "_num_interrupts", "_pending", "_process", "received")
+    __slots__ = ("_earlier", "_num_interrupts", "_num_terminations", "_pending", "_process", "received")
 
     def __init__(self) -> None:
-        self.received = 0  # the first signal's number; a plain attribute, for it is read at every micro-batch
+        self.received = 0  # number of the first signal; a plain attribute: every micro-batch reads it
         self._num_interrupts = 0
+        self._num_terminations = 0  # of a worker
         self._pending: list[int] = []
         self._process = os.getpid()
         self._earlier: dict[int, Any] = {}
@@ -51,9 +55,9 @@ class StopSignals:
             for number in STOP_SIGNALS:
                 earlier = signal.getsignal(number)
                 if earlier is not None and earlier is not signal.SIG_IGN:
-                    # noted first: a signal may come between the two lines
+                    # stored first: a signal may arrive between the two lines
                     self._earlier[number] = earlier
-                    signal.signal(number, self._take)
+                    signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -67,9 +71,9 @@ class StopSignals:
             if is_own_handler(earlier[number]):
                 earlier[number](number, None)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            self._take_in_child(number)
+            self._handle_in_child(number)
             return
         if number == signal.SIGINT:
             self._num_interrupts += 1
@@ -79,12 +83,18 @@ class StopSignals:
         if number not in self._pending:
             self._pending.append(number)
 
-    def _take_in_child(self, number: int) -> None:
-        """In a forked process: end when told to, but leave Ctrl-C and warnings to the parent.
+    def _handle_in_child(self, number: int) -> None:
+        """In a forked process: end on SIGTERM, and leave SIGINT and SIGUSR1 to the parent.
 
-        A terminal sends Ctrl-C to workers too, and the parent still needs their batches for its last update.
+        A terminal sends Ctrl-C, and a scheduler SIGTERM, to all processes of a run, but the parent still
+        needs the batches of its workers for the last update. So a worker of a loader ignores the first
+        SIGTERM while its parent lives. A second one ends it: so does the parent at its exit.
         """
-        if number == signal.SIGTERM:
+        if number != signal.SIGTERM:
+            return
+        self._num_terminations += 1
+        is_needed = get_worker_info() is not None and os.getppid() == self._process
+        if self._num_terminations > 1 or not is_needed:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -105,13 +115,30 @@ class StopSignals:
             raise SystemExit(self.exit_code)
 
 
+@contextmanager
+def ignore_children() -> Iterator[None]:
+    """Let no death of a child process interrupt the block: torch's handler raises wherever the process is.
+
+    A scheduler that ends a whole group of processes ends workers while their parent seals a checkpoint.
+    """
+    number = getattr(signal, "SIGCHLD", None)
+    if number is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_DFL if earlier is None else earlier)
+
+
 def is_own_handler(handler: Any) -> bool:
-    """Whether a handler is somebody's function and not what Python does by default."""
-    is_default: Callable[..., Any] = signal.default_int_handler
-    return callable(handler) and handler is not is_default
+    """Whether a handler is a function that someone set, not the default of Python."""
+    default: Callable[..., Any] = signal.default_int_handler
+    return callable(handler) and handler is not default
 
 
 def is_interactive() -> bool:
-    """Whether somebody is at a notebook or a prompt, which an exit would close; IPython is not imported."""
+    """Whether this is a notebook or a prompt, which an exit would close; does not import IPython."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)

@@ -1,4 +1,4 @@
-"""Where the time of a run goes, at the cost of reading a clock."""
+"""Measure how much time each part of a run takes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ PARTS = ("data", "forward", "backward", "optimizer", "evaluation", "saving", "ca
 
 
 class Stopwatch:
-    """Seconds by part of the loop: a lap gives the time since the one before to its part.
+    """Seconds for each part of the loop; each lap adds the time since the previous lap to one part.
 
-    On a device that works apart from the host, a part is what the host spent on it: it waits where it reads
-    a value back, which is in a log, an evaluation or a save.
+    This is time of the host. It does not wait for a GPU at each part, only where it reads a value back: in a
+    log, an evaluation or a save. The time that the GPU still needs is counted there.
     """
 
     __slots__ = ("_last", "_seconds")
@@ -21,13 +21,13 @@ class Stopwatch:
         self._last = perf_counter()
 
     def lap(self, part: str) -> None:
-        """What happened since the last lap was `part`."""
+        """Add the time since the last lap to `part`."""
         now = perf_counter()
         self._seconds[part] += now - self._last
         self._last = now
 
     def drain(self) -> dict[str, float]:
-        """The seconds of each part since the last time this was asked."""
+        """The seconds of each part since the last call."""
         drained = {part: round(seconds, 6) for part, seconds in self._seconds.items() if seconds}
         self._seconds = dict.fromkeys(PARTS, 0.0)
         return drained

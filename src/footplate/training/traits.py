@@ -19,7 +19,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def find_label_names(model: nn.Module) -> list[str]:
-    """The parameters of forward that are labels: those named so, and answer positions."""
+    """The parameters of forward that are labels: those with "label" in their name, and answer positions."""
     bare = bare_model(model)
     parameters = inspect.signature(type(bare).forward).parameters
     names = [name for name, parameter in parameters.items() if parameter.kind not in _VARIADIC]
@@ -34,16 +34,6 @@ def can_return_loss(model: nn.Module) -> bool:
     """Whether forward gives a loss without labels, as models with `return_loss=True` do."""
     parameter = inspect.signature(type(bare_model(model)).forward).parameters.get("return_loss")
     return parameter is not None and parameter.default is True
-
-
-def ignored_outputs(model: nn.Module) -> list[str]:
-    """Keys of a model's outputs that are no predictions, as its configuration says."""
-    config = getattr(model, "config", None)
-    return (
-        list(getattr(config, "keys_to_ignore_at_inference", ["past_key_values"]))
-        if config is not None
-        else []
-    )
 
 
 def main_input_name(model: nn.Module) -> str:
@@ -62,7 +52,7 @@ def accepts_loss_kwargs(model: nn.Module) -> bool:
 
 
 def leaves_num_items_unused(model: nn.Module) -> bool:
-    """Whether forward takes the item count and seems to ignore it: a guess, good for a notice."""
+    """Whether forward takes the item count and seems to ignore it: a guess, used only for a notice."""
     code = getattr(inspect.unwrap(type(bare_model(model)).forward), "__code__", None)
     if code is None or not accepts_loss_kwargs(model):
         return False
@@ -83,7 +73,7 @@ def loss_shifts_labels(model: nn.Module) -> bool:
 
 
 def items_are_shifted(model: nn.Module, has_own_loss: bool) -> bool:
-    """Whether the first label of each row is no item of the loss that is really computed."""
+    """Whether the loss that is computed leaves out the first label of each row."""
     declared = getattr(bare_model(model), "loss_shifts_labels", None)
     if declared is not None or has_own_loss:
         return bool(declared)
@@ -92,34 +82,35 @@ def items_are_shifted(model: nn.Module, has_own_loss: bool) -> bool:
 
 def is_causal_lm(model: nn.Module) -> bool:
     """Whether label smoothing must shift the labels itself."""
-    auto = sys.modules.get("transformers.models.auto.modeling_auto")
-    return (
-        auto is not None
-        and type(bare_model(model)).__name__ in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    )
+    return _is_listed(bare_model(model), "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
 
 
 def has_no_head(model: nn.Module) -> bool:
-    """Whether this is a bare transformers encoder that gives hidden states and can have no loss."""
-    auto = sys.modules.get("transformers.models.auto.modeling_auto")
-    return auto is not None and type(model).__name__ in auto.MODEL_MAPPING_NAMES.values()
+    """Whether this is a transformers model without a head, which returns hidden states and no loss."""
+    return _is_listed(model, "MODEL_MAPPING_NAMES")
+
+
+def _is_listed(model: nn.Module, mapping: str) -> bool:
+    """Whether transformers lists the model's class in a mapping of its automatic classes."""
+    auto = sys.modules.get("transformers.models.auto.modeling_auto")  # never import it for this
+    return auto is not None and type(model).__name__ in getattr(auto, mapping).values()
 
 
 class Accepts(NamedTuple):
-    """What a callable takes: its parameters by name, None for any, and how many by position."""
+    """What a callable takes: the names of its parameters, None for any, and how many by position."""
 
     names: frozenset[str] | None
     num_positional: float
 
 
 def read_signature(method: Callable[..., Any]) -> Accepts:
-    """What `method` accepts as it is called: without the object it is bound to."""
+    """What a caller may pass to `method`: without `self` if it is bound to an object."""
     if not isinstance(method, (FunctionType, MethodType)) and isinstance(type(method).__call__, FunctionType):
-        method = MethodType(type(method).__call__, method)  # an object: its class knows, and can be kept
+        method = MethodType(type(method).__call__, method)  # the object may have no hash for the cache
     function = getattr(method, "__func__", method)
     if not isinstance(function, FunctionType):
         return _read_function(function)
-    accepts = _read_kept_function(function)
+    accepts = _read_function_cached(function)
     is_bound = getattr(method, "__self__", None) is not None
     return accepts._replace(num_positional=accepts.num_positional - is_bound)
 
@@ -136,11 +127,11 @@ def _read_function(function: Callable[..., Any]) -> Accepts:
     )
 
 
-_read_kept_function = lru_cache(maxsize=256)(_read_function)
+_read_function_cached = lru_cache(maxsize=256)(_read_function)
 
 
 def call_with_declared(method: Callable[..., Any], **values: Any) -> Any:
-    """Call `method` with only those values its signature names, so that overrides of any age work."""
+    """Call `method` with only the values that its signature names, so that older overrides work."""
     names = read_signature(method).names
     if names is not None:
         values = {name: value for name, value in values.items() if name in names}
@@ -148,22 +139,20 @@ def call_with_declared(method: Callable[..., Any], **values: Any) -> Any:
 
 
 def declares(method: Callable[..., Any], name: str) -> bool:
-    """Whether a method takes a parameter of that name."""
+    """Whether a method takes a parameter of this name."""
     function = method.__func__ if type(method) is MethodType else None
-    is_kept = type(function) is FunctionType  # the joints, asked in every batch
-    names = (_read_kept_function(function) if is_kept else read_signature(method)).names
+    is_plain = type(function) is FunctionType  # a short way for the joints, which are asked in every batch
+    names = (_read_function_cached(function) if is_plain else read_signature(method)).names
     return names is None or name in names
 
 
-def declared_caller(method: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    """`method` itself where it takes all `names`; else one that leaves out those it does not take."""
-    if all(declares(method, name) for name in names):
-        return method
-    return lambda **values: call_with_declared(method, **values)
+def is_ours(joint: Callable[..., Any]) -> bool:
+    """Whether a method is footplate's own, and no override in a user's class."""
+    return str(getattr(joint, "__module__", "")).startswith("footplate.")
 
 
 def number_of_arguments(function: Callable[..., Any]) -> int:
-    """How many parameters a function takes, less those that a partial has filled."""
+    """How many parameters a function takes, without those that a partial has set."""
     if isinstance(function, functools.partial):
         taken = len(function.args) + len(function.keywords)
         return len(inspect.signature(function.func).parameters) - taken
@@ -171,7 +160,7 @@ def number_of_arguments(function: Callable[..., Any]) -> int:
 
 
 def get_model_param_count(model: nn.Module, trainable_only: bool = False) -> int:
-    """How many numbers a model has, or how many of them training changes."""
+    """How many parameters a model has, or how many of them are trainable."""
     return sum(value.numel() for value in model.parameters() if value.requires_grad or not trainable_only)
 
 
@@ -187,6 +176,6 @@ def call_positional(method: Callable[..., Any], *values: Any) -> Any:
 
 
 def count_flos_parameters(model: nn.Module) -> int:
-    """Parameters that cost operations per token, where the model can count them; else 0."""
+    """Parameters that cost operations per token; 0 if the model cannot count them."""
     count = getattr(model, "num_parameters", None)
     return int(count(exclude_embeddings=True)) if callable(count) else 0

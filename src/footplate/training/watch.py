@@ -1,10 +1,10 @@
-"""What callbacks and metrics may see of a training step, and for how long it is kept."""
+"""What callbacks and metrics can see of a training step, and how long it is kept."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ from footplate.outputs import EvalPrediction
 
 
 class StepData:
-    """Inputs, outputs and loss of the micro-batch just seen, in the dictionary that callbacks are handed."""
+    """Inputs, outputs and loss of the last micro-batch, in the dictionary that callbacks get."""
 
     def __init__(self, shared: dict[str, Any]) -> None:
         self._shared = shared
@@ -28,35 +28,28 @@ class StepData:
         self._shared.update(inputs=None, outputs=None, loss=None)
 
 
-class UpdateStart(NamedTuple):
-    """What an update began with, to go back to: the window of batches and the generators' states."""
-
-    window: list[tuple[Any, Any]]
-    rng: dict[str, Any]
-
-
 class TrainWindow:
-    """Logits and labels of the last training batches, for metrics that need no further forward."""
+    """Logits and labels of the last training batches, so that metrics need no second forward."""
 
     def __init__(self, num_batches: int) -> None:
         self.num_batches = num_batches
         self._batches: deque[tuple[Any, Any]] = deque(maxlen=max(num_batches, 1))
 
     def add(self, logits: Any, labels: Any) -> None:
-        """Take a batch; the oldest one leaves."""
+        """Add a batch; the oldest one is dropped if the window is full."""
         if logits is not None and labels is not None:
             self._batches.append((nested_detach(logits), nested_detach(labels)))
 
     def contents(self) -> list[tuple[Any, Any]]:
-        """What is in the window, to put back with `replace`."""
+        """The batches in the window, for `replace`."""
         return list(self._batches)
 
     def replace(self, contents: list[tuple[Any, Any]]) -> None:
-        """Put back what `contents` gave."""
+        """Restore what `contents` returned."""
         self._batches = deque(contents, maxlen=self._batches.maxlen)
 
     def compute(self, compute_metrics: Callable[..., dict[str, Any]] | None) -> dict[str, Any]:
-        """The metrics of what is in the window."""
+        """The metrics of the batches in the window."""
         if not self._batches or compute_metrics is None:
             return {}
         logits, labels = (
@@ -67,7 +60,7 @@ class TrainWindow:
 
 
 def accepts_update(policy: str, grad_norm: torch.Tensor, update_loss: torch.Tensor, update: int) -> bool:
-    """Whether an update may change the weights: False to skip it, an error where the policy is to raise."""
+    """Whether an update may change the weights; raises if it is not finite and the policy is "raise"."""
     if bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss)):  # host sync
         return True
     if policy == "skip":

@@ -59,6 +59,7 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> An
     if isinstance(first, (torch.Tensor, np.ndarray, np.generic, int, float)):
         return _collate_mappings([{"sample": value} for value in features], stack, stack_labels)["sample"]
     if not hasattr(first, "__dict__"):
+        check_no_missing(features)
         raise TypeError(
             f"A sample of type {type(first).__name__} cannot be collated by default_data_collator. Let the "
             "dataset return dictionaries, tuples, tensors or plain objects, or pass a data_collator."
@@ -87,6 +88,17 @@ def check_return_tensors(kind: str) -> str:
     if kind != "pt" and kind != "np":
         raise ValueError(f"return_tensors={kind!r} is not known: use 'pt' (PyTorch) or 'np' (NumPy).")
     return kind
+
+
+def check_no_missing(features: Sequence[Any], error: Exception | None = None) -> None:
+    """Raise, because of `error`, where a sample is None: a dataset whose `__getitem__` returned nothing."""
+    missing = [number for number, sample in enumerate(features) if sample is None]
+    if missing:
+        raise ValueError(
+            f"Sample {missing[0]} of a batch of {len(features)} is None, which no batch can hold. Let the "
+            "dataset's __getitem__ return a sample for every index (is a `return` missing?), or leave such "
+            "rows out; [i for i in range(len(dataset)) if dataset[i] is None] finds them."
+        ) from error
 
 
 def describe_problem(features: Sequence[Any], padded: frozenset[str] = frozenset()) -> str | None:
@@ -126,6 +138,7 @@ def _collate_mappings(
             if value is not None and name not in _LABEL_COLUMNS and not isinstance(value, str):
                 batch[name] = stack([sample[name] for sample in features])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        check_no_missing(features, error)
         kept = {name for name, value in first.items() if value is not None and not isinstance(value, str)}
         problem = describe_problem([{n: v for n, v in sample.items() if n in kept} for sample in features])
         if problem is None:
@@ -139,7 +152,11 @@ def _collate_mappings(
 
 def _collate_tuples(features: list[Any], stack: Callable[[list[Any]], Any]) -> tuple[Any, ...]:
     """One stacked column for each position of the samples; strings stay a list, so that no position moves."""
-    sizes = sorted({len(sample) for sample in features})
+    try:
+        sizes = sorted({len(sample) for sample in features})
+    except TypeError as error:
+        check_no_missing(features, error)
+        raise
     if len(sizes) > 1:
         raise ValueError(
             f"The samples of a batch are tuples of different lengths {sizes}; they must be equal."

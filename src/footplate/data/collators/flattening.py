@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from footplate.batch import IGNORED_LABEL
 from footplate.data.collators.default import DefaultDataCollator, check_return_tensors
 
 
@@ -26,7 +27,7 @@ class DataCollatorWithFlattening(DefaultDataCollator):
     """
 
     return_position_ids: bool = field(default=True, kw_only=True)
-    separator_id: int = field(default=-100, kw_only=True)
+    separator_id: int = field(default=IGNORED_LABEL, kw_only=True)
     return_flash_attn_kwargs: bool = field(default=False, kw_only=True)
     return_seq_idx: bool = field(default=False, kw_only=True)
     position_ids_start: int = field(default=0, kw_only=True)

@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
+from footplate.batch import IGNORED_LABEL
 from footplate.data.collators.default import DataCollatorMixin
 from footplate.data.collators.padding import fill_rows, pad_features, stack_sequences
 
 logger = logging.getLogger(__name__)
-
-_IGNORED = -100  # what losses leave out
 
 
 @dataclass
@@ -92,7 +91,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
         is_masked = self._draw_tensor(probabilities.masked_fill_(torch.from_numpy(kept), 0.0))
         if words is not None:
             is_masked = torch.from_numpy(words.spread(is_masked.numpy()))
-        labels.masked_fill_(~is_masked, _IGNORED)
+        labels.masked_fill_(~is_masked, IGNORED_LABEL)
 
         is_replaced = self._draw_tensor(torch.full(labels.shape, self.mask_replace_prob)) & is_masked
         inputs.masked_fill_(is_replaced, self.tokenizer.mask_token_id)
@@ -117,7 +116,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
         is_masked = self._draw_array(probabilities, labels.shape)
         if words is not None:
             is_masked = words.spread(is_masked)
-        labels[~is_masked] = _IGNORED
+        labels[~is_masked] = IGNORED_LABEL
 
         is_replaced = self._draw_array(self.mask_replace_prob, labels.shape) & is_masked
         inputs[is_replaced] = self.tokenizer.mask_token_id
@@ -159,7 +158,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
         """The inputs themselves, with padding left out of the loss."""
         labels = inputs.clone() if isinstance(inputs, torch.Tensor) else np.copy(inputs)
         if self.tokenizer.pad_token_id is not None:
-            labels[labels == self.tokenizer.pad_token_id] = _IGNORED
+            labels[labels == self.tokenizer.pad_token_id] = IGNORED_LABEL
         return labels
 
     def _pad_offsets(self, offsets: list[Any] | None, batch: Any) -> NDArray[np.int64] | None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from footplate.data.collators.default import describe_problem
+from footplate.data.collators.default import check_no_missing, describe_problem
 
 _FAST_TOKENIZER_NOTICE = "Asking-to-pad-a-fast-tokenizer"
 _ALWAYS_PADDED = frozenset({"input_ids", "attention_mask", "token_type_ids", "special_tokens_mask"})
@@ -60,6 +60,7 @@ def pad_features(
         with _without_fast_tokenizer_notice(tokenizer):
             return tokenizer.pad(features, padding=padding, **options)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
+        check_no_missing(features, error)
         problem = _explain_failed_padding(tokenizer, features, padding)
         if problem is None:
             raise

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from footplate.batch import IGNORED_LABEL
 from footplate.data.collators.default import DataCollatorMixin
 from footplate.data.collators.padding import stack_sequences
-
-_IGNORED = -100  # what losses leave out
 
 
 @dataclass
@@ -97,7 +96,7 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
             self._mark_spans(row, draw_span, draw_offset)
         is_masked &= ~is_functional
         inputs[is_masked] = self.tokenizer.mask_token_id
-        labels[~is_masked] = _IGNORED
+        labels[~is_masked] = IGNORED_LABEL
 
         half = length // 2
         orders = np.array([draw_order(half) for _ in range(num_rows)]).reshape(num_rows, half)

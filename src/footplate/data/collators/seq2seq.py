@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from footplate.batch import IGNORED_LABEL
 from footplate.data.collators.default import check_return_tensors
 from footplate.data.collators.padding import measure_labels, pad_features, pad_labels, round_up, split_labels
 
@@ -30,7 +31,7 @@ class DataCollatorForSeq2Seq:
     padding: bool | str = True
     max_length: int | None = None
     pad_to_multiple_of: int | None = None
-    label_pad_token_id: int = -100
+    label_pad_token_id: int = IGNORED_LABEL
     return_tensors: str = "pt"
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:

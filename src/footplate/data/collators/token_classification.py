@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from footplate.batch import IGNORED_LABEL
 from footplate.data.collators.default import DataCollatorMixin
 from footplate.data.collators.padding import measure_labels, pad_features, pad_labels, split_labels
 
@@ -28,7 +29,7 @@ class DataCollatorForTokenClassification(DataCollatorMixin):
     padding: bool | str = True
     max_length: int | None = None
     pad_to_multiple_of: int | None = None
-    label_pad_token_id: int = -100
+    label_pad_token_id: int = IGNORED_LABEL
     return_tensors: str = "pt"
 
     def torch_call(self, features: list[dict[str, Any]]) -> Any:

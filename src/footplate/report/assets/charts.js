@@ -6,6 +6,8 @@ const TITLES = {
   steps_per_second: "Batches per second", tokens_per_second: "Tokens per second",
   num_input_tokens_seen: "Input tokens seen", nonfinite: "Values that were not finite",
 };
+/** A metric as people write it: exact_match is Exact match, f1 is F1. */
+const titleOf = (metric) => TITLES[metric] || (metric.charAt(0).toUpperCase() + metric.slice(1)).replaceAll("_", " ");
 const SPEED = ["updates_per_second", "tokens_per_second", "samples_per_second", "steps_per_second", "runtime"];
 const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen", "nonfinite"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [5, 2, 1, 2, 1, 2]];
@@ -34,11 +36,22 @@ function planCharts(runs) {
   const rank = (metric) => metric === "loss" ? -1 : SPEED.includes(metric) ? 9 + SPEED.indexOf(metric) : LAST.indexOf(metric) + 1;
   return [...byMetric]
     .filter(([, lines]) => lines.some((line) => line.curve.steps.length > 1 || line.curve.not_finite))
+    .filter(([metric, lines]) => metric === "loss" || !lines.every((line) => isConstant(line.curve)))
     .map(([metric, lines]) => ({
-      metric, title: TITLES[metric] || metric, isSpeed: SPEED.includes(metric),
+      metric, title: titleOf(metric), isSpeed: SPEED.includes(metric),
       lines: lines.sort((a, b) => a.order - b.order),
     }))
     .sort((a, b) => rank(a.metric) - rank(b.metric));
+}
+
+/** Whether a curve is a level line: its value is among the results, and a chart would say no more. */
+const isConstant = (curve) => !curve.num_not_finite && curve.values.every((value) => value === curve.values[0]);
+
+/** What has the same value all along, as text; empty if nothing has. */
+function describeConstants(runs) {
+  const curves = runs.length === 1 ? runs[0].curves : [];
+  return curves.filter((curve) => curve.values.length > 1 && curve.metric !== "loss" && !SPEED.includes(curve.metric) && isConstant(curve))
+    .map((curve) => `${curve.split} ${titleOf(curve.metric).toLowerCase()} ${formatNumber(curve.values[0])}`).join(", ");
 }
 
 /** Steps of a run on the axis that is chosen; strictly rising, as the plot needs them. */
@@ -52,13 +65,13 @@ function positions(run, steps) {
 const hasAxis = (run, axis) => axis === "step" || (run.moments[axis === "time" ? 1 : 2] || []).some((v) => v !== null);
 const formatX = (x) => view.x === "step" ? formatTick(x) : view.x === "time" ? formatClock(x) : formatNumber(x, 4);
 
-/** What the cursor stands on, in words. */
+/** The position of the cursor on the axis, as text. */
 function describeX(x) {
   if (view.x === "time") return `${formatDuration(x)} into the run`;
   return view.x === "epoch" ? `epoch ${formatNumber(x, 4)}` : `step ${formatNumber(Math.round(x))}`;
 }
 
-/** The points of a line and, where asked for, smoothed ones: of training alone, for an evaluation is a mean already. */
+/** The points of a line, and smoothed points if wanted: only of training, as an evaluation is a mean already. */
 function pointsOf(line) {
   const { split, metric, steps, values, means } = line.curve;
   const isNoisy = split === "train" && !NOT_NOISY.includes(metric) && values.length >= MIN_POINTS_TO_SMOOTH;
@@ -160,7 +173,7 @@ function frame(holder, height) {
   };
 }
 
-/** The nearest place at which this series has a value: lines of one chart have steps of their own. */
+/** The nearest point of this series: the lines of one chart may have different steps. */
 function nearestPoint(values, hovered) {
   for (let away = 0; away < values.length; away++) {
     if (values[hovered - away] != null) return hovered - away;
@@ -176,7 +189,11 @@ function axis(options) {
   };
 }
 
-const axisX = () => axis({ values: (u, ticks) => ticks.map(formatX), ...(view.x === "step" && { incrs: WHOLE_STEPS }) });
+const AXIS_NAMES = { step: "step (updates)", time: "time of training", epoch: "epoch" };
+const axisX = () => axis({
+  values: (u, ticks) => ticks.map(formatX), ...(view.x === "step" && { incrs: WHOLE_STEPS }),
+  label: AXIS_NAMES[view.x], labelFont: `11px ${css("--font")}`, labelSize: 16, labelGap: 0,
+});
 
 function widthOfTicks(u, labels) {
   return 18 + 6.6 * Math.max(2, ...(labels || []).map((label) => label.length));

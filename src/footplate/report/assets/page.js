@@ -3,7 +3,7 @@
 const HIDDEN_COLUMNS = ["correct"];  // shown as a mark
 let data = JSON.parse(document.getElementById("data").textContent);
 const root = document.getElementById("report");
-const places = {};  // where each part of the page is
+const places = {};  // the element of each part of the page
 
 // ---- samples over time ----
 
@@ -15,11 +15,13 @@ function samples(shown) {
     groups.get(name).push(block);
   }));
   if (!groups.size) return null;
-  const names = [...groups.keys()];
+  const isTraining = (name) => /(^|· )train/.test(name);
+  const names = [...groups.keys()].sort((a, b) => isTraining(a) - isTraining(b));  // evaluation first
   const chosen = view.samples;
   if (!groups.has(chosen.group)) chosen.group = names[0];
   const blocks = groups.get(chosen.group);
   const at = chosen.index === undefined ? blocks.length - 1 : Math.min(chosen.index, blocks.length - 1);
+  const timesWrong = countWrong(blocks);
   const body = make("div", { class: "sample-body" });
   const label = make("output", { class: "at" });
   const slider = make("input", { type: "range", min: 0, max: blocks.length - 1, "aria-label": "Step", oninput: () => go(+slider.value) });
@@ -27,12 +29,13 @@ function samples(shown) {
   const after = make("button", { type: "button", "aria-label": "Later", onclick: () => go(+slider.value + 1) }, "›");
   function go(index) {
     const place = Math.max(0, Math.min(blocks.length - 1, index));
-    chosen.index = place === blocks.length - 1 ? undefined : place;  // at the end, new ones are followed
+    chosen.index = place === blocks.length - 1 ? undefined : place;  // at the end, show new blocks as they come
     slider.value = place;
     before.disabled = place === 0;
     after.disabled = place === blocks.length - 1;
     label.textContent = `step ${formatNumber(blocks[place].step)} · ${place + 1} of ${blocks.length}`;
-    body.replaceChildren(sampleTable(blocks[place].rows));
+    body.replaceChildren(sampleTable(worstFirst(blocks[place].rows, timesWrong)));
+    showMarks(body);
   }
   const choice = names.length > 1 && make("select", { "aria-label": "Source", onchange: (event) => {
     view.samples = { group: event.target.value };
@@ -47,6 +50,21 @@ function isWrong(row) {
   return row.target !== undefined && row.prediction !== undefined ? formatValue(row.target) !== formatValue(row.prediction) : null;
 }
 
+const identify = (row) => row.row !== undefined ? `row ${row.row}` : `input ${formatValue(row.input)}`;
+
+/** How often each row was wrong, over all steps. */
+function countWrong(blocks) {
+  const counts = new Map();
+  for (const block of blocks) {
+    for (const row of block.rows) if (isWrong(row)) counts.set(identify(row), (counts.get(identify(row)) || 0) + 1);
+  }
+  return counts;
+}
+
+/** Rows that are or were wrong stay at the top at every step, in the same order. */
+const worstFirst = (rows, timesWrong) => rows.map((row) => ({ row, times: timesWrong.get(identify(row)) || 0 }))
+  .sort((a, b) => b.times - a.times).map(({ row }) => row);
+
 function sampleTable(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !HIDDEN_COLUMNS.includes(name));
   const isNumber = (name) => rows.every((row) => typeof row[name] === "number");
@@ -54,10 +72,40 @@ function sampleTable(rows) {
   const lines = rows.map((row) => {
     const [mark, word] = marks[isWrong(row)];
     const sign = make("span", { class: `mark ${word}`, title: word, "aria-label": word }, mark);
-    return { mark: word, cells: [sign, ...names.map((name) => row[name] === undefined ? "" : make("span", { class: "text" }, formatValue(row[name])))] };
+    return { mark: word, cells: [sign, ...names.map((name) => row[name] === undefined ? "" : sampleCell(row, name))] };
   });
   const numeric = names.flatMap((name, i) => isNumber(name) ? [i + 1] : []);
-  return table(["", ...names], lines, { class: "samples", numeric });
+  return table(["", ...names.map(titleOf)], lines, { class: "samples", numeric });
+}
+
+function sampleCell(row, name) {
+  const text = formatValue(row[name]);
+  if (name !== "context") return make("span", { class: `text ${name === "prediction" && isWrong(row) ? "given" : ""}` }, text);
+  const places = [[row.target, "answer"], ...(isWrong(row) ? [[row.prediction, "given"]] : [])];
+  return make("span", { class: "text" }, markPlaces(text, places));
+}
+
+/** The text with the first occurrence of each phrase marked. */
+function markPlaces(text, phrases) {
+  const found = phrases.filter(([phrase]) => typeof phrase === "string" && phrase.trim())
+    .map(([phrase, kind]) => ({ at: text.indexOf(phrase), length: phrase.length, kind })).filter(({ at }) => at >= 0)
+    .sort((a, b) => a.at - b.at);
+  const pieces = [];
+  let end = 0;
+  for (const { at, length, kind } of found) {
+    if (at < end) continue;  // inside the one before
+    pieces.push(text.slice(end, at), make("mark", { class: kind }, text.slice(at, at + length)));
+    end = at + length;
+  }
+  return [...pieces, text.slice(end)];
+}
+
+/** Scroll long texts to what is marked in them. */
+function showMarks(body) {
+  requestAnimationFrame(() => body.querySelectorAll(".text").forEach((text) => {
+    const mark = text.querySelector("mark");
+    if (mark && text.scrollHeight > text.clientHeight) text.scrollTop = mark.offsetTop - text.offsetTop - text.clientHeight / 2;
+  }));
 }
 
 // ---- the bar with the choices ----
@@ -88,7 +136,7 @@ const toSlider = (weight) => Math.round(-50 * Math.log10(1 - weight));
 
 const figuresOf = (shown, isSpeed) => planCharts(shown.runs).filter((plan) => plan.isSpeed === isSpeed).map(drawChart);
 
-/** Charts beside each other, in columns that leave none alone in its row where that can be. */
+/** Charts in two or three columns, whichever leaves no chart alone in the last row. */
 function grid(figures) {
   const narrow = figures.filter((figure) => figure && !figure.classList.contains("wide")).length;
   return make("div", { class: narrow % 3 === 1 && narrow % 2 === 0 || narrow === 2 ? "grid two" : "grid" }, figures);
@@ -103,14 +151,17 @@ function noCurves(shown) {
 const BUILDERS = {
   headline, toolbar,
   curves: (shown) => {
-    const figures = figuresOf(shown, false);
-    return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)));
+    const figures = figuresOf(shown, false), constants = describeConstants(shown.runs);
+    return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)),
+      constants && make("p", { class: "quiet constants" }, `The same all along: ${constants}.`));
   },
+  samples, results,
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
-    return figures.some(Boolean) ? section("speed", "Speed", grid(figures)) : null;
+    const times = timing(shown);
+    return figures.some(Boolean) || times ? section("speed", "Speed", figures.some(Boolean) && grid(figures), times) : null;
   },
-  results, samples, checkpoints, settings, warnings, environment,
+  checkpoints, settings, warnings, environment,
   footer: (shown) => make("footer", { class: "quiet" },
     shown.live ? "Live. " : `Written ${formatTime(shown.written)}. `,
     shown.runs.length === 1 && shown.runs[0].folder, make("br"), "Curves by uPlot 1.6.32, © Leon Sorokin, MIT licence."),
@@ -153,7 +204,7 @@ function render() {
   const names = data.scope === "charts" ? CHARTS_ONLY : parts;
   for (const name of names) {
     if (!places[name]) root.append(places[name] = make("div", { class: `part part-${name}` }));
-    const isInUse = places[name].contains(document.activeElement);  // do not take the slider out of a hand
+    const isInUse = places[name].contains(document.activeElement);  // a rebuilt slider would end the user's drag
     if (!isInUse && name !== "curves" && name !== "speed") refresh(name);
   }
   redrawCharts();
@@ -173,7 +224,7 @@ async function poll() {
       const top = window.scrollY;
       render();
       window.scrollTo(0, top);
-    } catch (error) { /* the server is gone; what was shown stays */ }
+    } catch (error) { /* the server has stopped: keep showing the last data */ }
   }
 }
 
@@ -187,6 +238,6 @@ window.addEventListener("resize", () => {
   if (window.innerWidth !== width) { width = window.innerWidth; redrawCharts(); }
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
-// on paper it is always day, and narrower
+// print in the light colors, at the width of the paper
 window.addEventListener("beforeprint", () => { document.documentElement.classList.add("paper"); render(); });
 window.addEventListener("afterprint", () => { document.documentElement.classList.remove("paper"); render(); });

@@ -1,5 +1,6 @@
-/* The parts of the page that are words and tables. Each builds its element from the data, or gives null. */
+/* The parts of the page with text and tables. Each function returns an element, or null if it has no data. */
 
+const MAX_ALERTS = 3;
 const PART_ORDER = ["data", "forward", "backward", "optimizer", "evaluation", "saving", "callbacks"];
 
 function section(id, title, ...children) {
@@ -31,8 +32,9 @@ function headline(data) {
     return make("header", { class: "top" },
       make("h1", null, `${runs.length} runs compared`),
       make("div", { class: "runs" }, runs.map((run, i) => make("div", { class: "run" },
-        make("i", { style: { background: color(i) } }), make("b", null, run.label), statusOf(run),
-        make("span", { class: "quiet" }, progressText(run)), bestText(run)))));
+        make("i", { style: { background: color(i) } }), make("b", null, run.label), statusOf(run), warningLink(run),
+        make("span", { class: "quiet" }, progressText(run)), bestText(run)))),
+      runs.map((run) => alerts(run, true)));
   }
   const run = runs[0];
   const share = run.max_steps ? Math.min(1, run.step / run.max_steps) : null;
@@ -41,7 +43,25 @@ function headline(data) {
     share !== null && make("div", { class: "progress", role: "progressbar", "aria-valuenow": Math.round(share * 100), "aria-label": "Progress" },
       make("div", { style: { width: `${share * 100}%` } })),
     make("dl", { class: "facts" }, factsOf(run).map(([name, value, note]) =>
-      make("div", null, make("dt", null, name), make("dd", null, value), note && make("dd", { class: "note" }, note)))));
+      make("div", null, make("dt", null, name), make("dd", null, value), note && make("dd", { class: "note" }, note)))),
+    alerts(run, false));
+}
+
+const isError = (warning) => ["ERROR", "CRITICAL"].includes(warning.level);
+const severity = (warning) => isError(warning) ? "error" : "warning";
+
+/** What must not be overlooked: errors first, then the latest warnings; the rest is in its section. */
+function alerts(run, isCompared) {
+  const ranked = run.warnings.filter((w) => !isCompared || isError(w))
+    .sort((a, b) => isError(b) - isError(a) || (b.step || 0) - (a.step || 0));
+  if (!ranked.length) return null;
+  const shown = ranked.slice(0, MAX_ALERTS);
+  const more = ranked.length - shown.length;
+  return make("div", { class: "alerts", role: "status" }, shown.map((w) => make("p", { class: `alert ${severity(w)}` },
+    make("b", null, isError(w) ? "Error" : "Warning"),
+    make("span", { class: "quiet" }, [isCompared && `${run.label}, `, w.step ? `step ${formatNumber(w.step)}` : "at the start"].filter(Boolean).join("")),
+    make("span", { class: "message" }, w.message))),
+  more > 0 && make("p", null, make("a", { href: "#warnings" }, `and ${more} more`)));
 }
 
 function statusOf(run) {
@@ -54,8 +74,9 @@ function statusOf(run) {
 }
 
 function warningLink(run) {
-  const count = run.warnings.length;
-  return count > 0 && make("a", { class: "status", href: "#warnings" }, count === 1 ? "1 warning" : `${count} warnings`);
+  const errors = run.warnings.filter(isError).length, count = run.warnings.length - errors;
+  const link = (n, word) => n > 0 && make("a", { class: `status ${word}`, href: "#warnings" }, n === 1 ? `1 ${word}` : `${n} ${word}s`);
+  return [link(errors, "error"), link(count, "warning")];
 }
 
 function progressText(run) {
@@ -67,7 +88,7 @@ function bestText(run) {
   return best && make("span", { class: "quiet" }, `best ${best.name} ${formatNumber(best.value, 4)} at step ${formatNumber(best.step)}`);
 }
 
-/** Updates per second between the first and the last log: a resumed run may know nothing of what was before. */
+/** Updates per second between the first and the last log; a resumed run may not have the earlier logs. */
 function speedOf(run) {
   const [steps, seconds] = run.moments, end = steps.length - 1;
   const elapsed = end > 0 ? seconds[end] - seconds[0] : 0;
@@ -132,7 +153,7 @@ function drawShares(run) {
     make("figcaption", null, make("h3", null, "Share of the time, over the run")), holder);
   figure.draw = () => {
     const tip = make("div", { class: "tip", hidden: true });
-    const top = names.map((name, i) => i).reverse();  // the whole first, then ever less of it on top
+    const top = names.map((name, i) => i).reverse();  // draw the highest curve first: the lower ones cover it
     const chart = new uPlot({
       ...frame(holder, 160),
       scales: { x: { time: false, range: rangeOf }, y: { range: [0, 100] } },
@@ -161,24 +182,39 @@ function showShares(u, run, names, sums, tip) {
 
 // ---- tables ----
 
-function results(data) {
+/** The last values of some curves, and their extremes where there is one run. */
+function valueTable(data, isWanted) {
   const keys = new Map();
   data.runs.forEach((run, r) => run.curves.forEach((curve) => {
-    if (!curve.values.length || (SPEED.includes(curve.metric) && curve.split === "train")) return;
+    if (!curve.values.length || !isWanted(curve)) return;
     const key = `${curve.split} ${curve.metric}`;
     if (!keys.has(key)) keys.set(key, { split: curve.split, metric: curve.metric, found: [] });
     keys.get(key).found[r] = curve;
   }));
-  const rank = (entry) => (entry.split === "train" ? 1 : 0) + (SPEED.includes(entry.metric) ? 2 : 0);
-  const entries = [...keys.values()].sort((a, b) => rank(a) - rank(b));
+  const entries = [...keys.values()].sort((a, b) => (a.split === "train") - (b.split === "train"));
   if (!entries.length) return null;
   const last = (curve) => curve ? formatNumber(curve.values[curve.values.length - 1]) : "–";
   const isMany = data.runs.length > 1;
   const heads = isMany ? ["Split", "Metric", ...data.runs.map((run) => run.label)] : ["Split", "Metric", "Last", "Lowest", "Highest"];
-  const rows = entries.map((entry) => isMany
-    ? [breakable(entry.split), breakable(entry.metric), ...data.runs.map((_, r) => last(entry.found[r]))]
-    : [breakable(entry.split), breakable(entry.metric), last(entry.found[0]), extreme(entry.found[0], Math.min), extreme(entry.found[0], Math.max)]);
-  return section("results", "Results", table(heads, rows, { class: "results", numeric: heads.map((_, i) => i).slice(2) }));
+  const rows = entries.map((entry) => {
+    const first = [breakable(entry.split), titleOf(entry.metric)];
+    return isMany ? [...first, ...data.runs.map((_, r) => last(entry.found[r]))]
+      : [...first, last(entry.found[0]), extreme(entry.found[0], Math.min), extreme(entry.found[0], Math.max)];
+  });
+  return table(heads, rows, { class: "results", numeric: heads.map((_, i) => i).slice(2) });
+}
+
+const isSpeed = (curve) => SPEED.includes(curve.metric);
+
+function results(data) {
+  const found = valueTable(data, (curve) => !isSpeed(curve));
+  return found && section("results", "Results", found);
+}
+
+/** Times and speeds of evaluations, in the section on speed; those of training have a chart. */
+function timing(data) {
+  const found = valueTable(data, (curve) => isSpeed(curve) && curve.split !== "train");
+  return found && folded("timing", "Times and speeds of the evaluations", found);
 }
 
 function extreme(curve, choose) {
@@ -210,10 +246,11 @@ function settings(data) {
     if (!(name in defaults) || (typeof value === "string" && value.startsWith("<"))) return false;
     return text(value) !== text(defaults[name]) && !(isEmpty(value) && isEmpty(defaults[name]));
   });
-  const differs = (name) => new Set(runs.map((run) => text(run.settings[name]))).size > 1;
+  const differs = (name) => new Set(runs.filter((run) => name in run.settings).map((run) => text(run.settings[name]))).size > 1;
   const isOwn = (name) => !data.filled_in.includes(name);
   const chosen = names.filter((name) => isOwn(name) && (runs.length > 1 ? differs(name) : isSet(name)));
-  const row = (name) => [make("code", null, breakable(name)), ...runs.map((run) => make("code", null, formatValue(run.settings[name])))];
+  const cell = (run, name) => name in run.settings ? make("code", null, formatValue(run.settings[name])) : "–";
+  const row = (name) => [make("code", null, breakable(name)), ...runs.map((run) => cell(run, name))];
   const heads = ["Argument", ...(runs.length > 1 ? runs.map((run) => run.label) : ["Value"])];
   const shown = runs.length > 1
     ? table(heads, chosen.map(row), { class: "pairs" })
@@ -230,23 +267,25 @@ const breakable = (name) => name.split("_").flatMap((part, i) => i ? ["_", make(
 function environment(data) {
   const groups = [["Versions", "versions"], ["Machine", "machine"], ["Model", "model"]];
   const cards = groups.map(([title, field]) => {
-    const names = [...new Set(data.runs.flatMap((run) => Object.keys(run[field])))];
+    const known = [...new Set(data.runs.flatMap((run) => Object.keys(run[field])))];
+    const values = (name) => data.runs.filter((run) => name in run[field]).map((run) => JSON.stringify(run[field][name]));
+    const names = data.runs.length > 1 ? known.filter((name) => new Set(values(name)).size > 1) : known;
     if (!names.length) return null;
     const cell = (run, name) => run[field][name] === undefined ? "–" : typeof run[field][name] === "number" && field === "model" ? formatNumber(run[field][name]) : formatValue(run[field][name]);
     const rows = names.map((name) => {
-      const values = [...new Set(data.runs.map((run) => cell(run, name)))];
-      return [name.replaceAll("_", " "), values.join("  ·  ")];
+      return [name.replaceAll("_", " "), [...new Set(data.runs.map((run) => cell(run, name)))].join("  ·  ")];
     });
     return make("div", { class: "card" }, make("h3", null, title), table(["", ""], rows, { class: "plain" }));
   });
-  return cards.some(Boolean) ? section("environment", "Environment", make("div", { class: "cards" }, cards)) : null;
+  return cards.some(Boolean) ? section("environment", data.runs.length > 1 ? "Environment that differs" : "Environment", make("div", { class: "cards" }, cards)) : null;
 }
 
 function warnings(data) {
-  const rows = data.runs.flatMap((run) => run.warnings.map((w) => [
+  const rows = data.runs.flatMap((run) => run.warnings.map((w) => ({ mark: severity(w), cells: [
     ...(data.runs.length > 1 ? [run.label] : []), w.step === null || w.step === undefined ? "–" : formatNumber(w.step),
+    make("span", { class: `badge ${severity(w)}` }, severity(w)),
     make("span", { class: "message" }, w.message, w.count > 1 && make("span", { class: "badge" }, `${w.count} times`)),
-  ]));
-  const heads = [...(data.runs.length > 1 ? ["Run"] : []), "Step", "Warning"];
-  return rows.length ? section("warnings", "Warnings", table(heads, rows, { numeric: [heads.length - 2] })) : null;
+  ] })));
+  const heads = [...(data.runs.length > 1 ? ["Run"] : []), "Step", "", "Message"];
+  return rows.length ? section("warnings", "Warnings and errors", table(heads, rows, { class: "warnings", numeric: [heads.length - 3] })) : null;
 }

@@ -1,4 +1,4 @@
-/* Small tools: elements made without markup, numbers as people read them, and points found by their place. */
+/* Helpers: build elements, format numbers and times, search and smooth points. */
 "use strict";
 
 /** An element with properties and children; text stays text. */
@@ -80,7 +80,7 @@ function nearest(xs, x) {
   return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
 }
 
-/** y at x on the line through the points, drawn on beyond them. */
+/** y at x on the line through the points, extended beyond the first and the last one. */
 function interpolate(xs, ys, x) {
   if (xs.length < 2) return xs.length ? ys[0] * (xs[0] ? x / xs[0] : 1) : null;
   let low = 0, high = xs.length - 1;

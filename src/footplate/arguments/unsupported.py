@@ -1,0 +1,88 @@
+"""Settings that this version refuses, and settings that have no effect: one row each, with the reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from footplate.arguments.notices import warn_once
+
+if TYPE_CHECKING:
+    from footplate.arguments.fields import TrainingArguments
+
+Class = TypeVar("Class", bound=type[Any])
+
+REFUSED_HEADING = "Refused in this version"
+NO_EFFECT_HEADING = "Accepted without effect"
+
+# Remove a row when its setting gets an effect: help, warning and tests are made from these tables.
+REFUSED: dict[str, str] = {
+    "push_to_hub": "sharing on the Hub",
+    "fsdp": "FSDP",
+    "deepspeed": "DeepSpeed",
+    "parallelism_config": "training in several processes",
+    "debug": "the debug mode",
+}
+
+_ONE_PROCESS = "this version runs in one process"
+_NO_PUSH = "this version does not push to the Hub"
+NO_EFFECT: dict[str, str] = {
+    "average_tokens_across_devices": _ONE_PROCESS,
+    "logging_nan_inf_filter": "a loss that is not finite is always shown",
+    "trackio_static_space_id": "this version makes no static Trackio Space",
+    "eval_use_gather_object": _ONE_PROCESS,
+    "eval_accumulation_steps": "predictions leave the device after each batch",
+    "enable_jit_checkpoint": "SIGTERM always saves a checkpoint first",
+    "hub_token": _NO_PUSH,
+    "hub_model_id": _NO_PUSH,
+    "hub_strategy": _NO_PUSH,
+    "hub_always_push": _NO_PUSH,
+    "hub_revision": _NO_PUSH,
+    "restore_callback_states_from_checkpoint": "a resume always restores the states of callbacks",
+    "ddp_find_unused_parameters": _ONE_PROCESS,
+    "ddp_bucket_cap_mb": _ONE_PROCESS,
+    "ddp_broadcast_buffers": _ONE_PROCESS,
+    "ddp_static_graph": _ONE_PROCESS,
+    "ddp_backend": _ONE_PROCESS,
+    "ddp_timeout": _ONE_PROCESS,
+    "fsdp_config": "this version has no FSDP",
+    "accelerator_config.split_batches": _ONE_PROCESS,
+    "accelerator_config.dispatch_batches": _ONE_PROCESS,
+    "accelerator_config.even_batches": _ONE_PROCESS,
+    "accelerator_config.use_seedable_sampler": "the order of samples always follows from the seed",
+    "accelerator_config.gradient_accumulation_kwargs": "footplate accumulates gradients itself",
+    "accelerator_config.use_configured_state": "an existing state is always kept if its precision fits",
+}
+
+
+def mark_unsupported(cls: Class) -> Class:
+    """Put the fields of both tables under their headings in the help; apply it before `@dataclass`."""
+    for name, subject in REFUSED.items():
+        _describe(cls, name, REFUSED_HEADING, f"Refused: {subject} is not in this version.")
+    for name, reason in NO_EFFECT.items():
+        if "." not in name:
+            _describe(cls, name, NO_EFFECT_HEADING, f"No effect: {reason}.")
+    return cls
+
+
+def _describe(cls: type[Any], name: str, heading: str, help: str) -> None:
+    field = vars(cls)[name]
+    field.metadata = {**field.metadata, "heading": heading, "help": help}
+
+
+def check_supported(args: TrainingArguments) -> None:
+    """Refuse settings that this version does not support."""
+    for name, subject in REFUSED.items():
+        value = getattr(args, name)
+        if value not in (None, False, "", []):
+            raise NotImplementedError(
+                f"{name}={value!r}: {subject} is not in this version of footplate. Leave {name} unset."
+            )
+
+
+def warn_of_no_effect(args: TrainingArguments) -> None:
+    """Warn, once per process, of each setting without effect that is not at its default."""
+    for path, reason in NO_EFFECT.items():
+        *owner, name = path.split(".")
+        holder: Any = getattr(args, owner[0]) if owner else args
+        if getattr(holder, name) != type(holder).__dataclass_fields__[name].default:
+            warn_once(f"{path} has no effect: {reason}.")

@@ -1,0 +1,139 @@
+"""The training data as one run reads it: any loader, and how far the run has got in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from footplate import rng
+from footplate.comm import find_batch_size
+from footplate.data.loader import Loader, read_past
+
+logger = logging.getLogger(__name__)
+
+_START = "epoch_start_states"
+
+
+class Feed:
+    """Counts what a run has used of its loader, epoch by epoch, and starts where an earlier run stopped.
+
+    Args:
+        loader: Anything that gives batches.
+        epoch: The epoch to begin with.
+        samples_done: Samples of that epoch that an earlier run has used.
+        batches_done: Micro-batches of that epoch that these samples are, cut as the loader cuts them now.
+        is_begun: The earlier run had started the loader for that epoch, which draws a random number.
+    """
+
+    def __init__(
+        self,
+        loader: Any = None,
+        epoch: int = 0,
+        samples_done: int = 0,
+        batches_done: int = 0,
+        is_begun: bool = False,
+    ) -> None:
+        self.loader = loader
+        self.epoch, self.samples_done, self.batches_done = epoch, samples_done, batches_done
+        self.is_begun, self.is_over = is_begun, False
+        self.random_states: rng.RandomStates | None = None  # to go on with, in the epoch that is resumed
+        self._is_ours = isinstance(loader, Loader)
+        self._is_loaded = False  # the loader goes to its place by itself
+        # of a loader of the user's own: its state before the current update, or the random states before
+        # the epoch, which decide on the order if it shuffles
+        self._state: dict[str, Any] | None = None
+        self._start_states: rng.RandomStates | None = None
+
+    def resume(self, state: dict[str, Any] | None) -> None:
+        """Go on from the stored state, if there is one and the loader takes it."""
+        if state is None:
+            return
+        if _START in state:
+            self._start_states = state[_START]
+        elif hasattr(self.loader, "load_state_dict"):
+            self.loader.load_state_dict(state)
+            self._is_loaded = True
+
+    def start_epoch(self, epoch: int) -> Iterator[Any]:
+        """The batches of `epoch`: those left of it if the run resumes inside it, else all."""
+        is_inside = self.is_begun and epoch == self.epoch
+        if not is_inside:
+            self.epoch, self.samples_done, self.batches_done = epoch, 0, 0
+        self.is_begun, self.is_over = True, False
+        if self._is_ours:
+            self.loader.keeps_unused = True
+        if hasattr(self.loader, "set_epoch"):
+            self.loader.set_epoch(epoch)
+        is_loaded, self._is_loaded = self._is_loaded, False
+        if is_inside and not is_loaded:
+            batches = self._start_inside()
+        else:
+            self._start_states = None if self._is_ours else rng.to_plain(rng.capture())
+            batches = iter(self.loader)
+        if is_inside and self.random_states is not None:
+            rng.restore(self.random_states)  # iter() draws a number, which the earlier run drew already
+        return batches
+
+    def _start_inside(self) -> Iterator[Any]:
+        """The batches left of an epoch, of a loader that cannot go to its place by itself."""
+        if self._start_states is None:
+            return start_at(self.loader, self.samples_done, self.batches_done)
+        with rng.scoped(states=self._start_states):  # a loader that shuffles must shuffle as it did
+            return start_at(self.loader, self.samples_done, self.batches_done)
+
+    def begin_update(self) -> None:
+        """Note the state of a loader of the user's own: what it gives from now on may not be used."""
+        if not self._is_ours:
+            self._state = find_state(self.loader)
+
+    def advance(self, micro_batches: Sequence[Any]) -> None:
+        """An update was made of these."""
+        self.batches_done += len(micro_batches)
+        self.samples_done += sum(find_batch_size(batch) or 0 for batch in micro_batches)
+        self._state = None
+        if self._is_ours:
+            self.loader.settle()
+
+    def rewind(self) -> None:
+        """What was read since the last update is not part of the state: a resumed run reads it again."""
+        if self._is_ours:
+            self.loader.rewind()
+
+    @property
+    def reads_stream_here(self) -> bool:
+        """Whether this process reads the samples of a stream, which cannot be read twice."""
+        return self._is_ours and self.loader.reads_stream_here
+
+    def state(self) -> dict[str, Any] | None:
+        """Where the loader was after the last update, as far as it can be known."""
+        state = self._state if self._state is not None else find_state(self.loader)
+        if state is None and self._start_states is not None:
+            return {_START: self._start_states}
+        return state
+
+
+def start_at(loader: Any, num_samples: int, num_batches: int) -> Iterator[Any]:
+    """A pass over any loader past what was seen: sought where that is possible, else read and dropped.
+
+    Args:
+        loader: A `Loader`, or anything that gives batches.
+        num_samples: How many samples of the epoch were used.
+        num_batches: How many batches of the epoch they were, cut as the loader cuts them now.
+    """
+    if isinstance(loader, Loader):
+        loader.seek(num_samples, num_batches)
+        return iter(loader)
+    logger.warning("%s cannot seek: reading and dropping %d batches.", type(loader).__name__, num_batches)
+    batches: Iterator[Any] = iter(loader)
+    read_past(batches, num_batches)
+    return batches
+
+
+def find_state(loader: Any) -> dict[str, Any] | None:
+    """What a loader says about its position; None where it cannot say."""
+    # accelerate gives every loader a state_dict, which fails unless it was asked to make a stateful one
+    if not hasattr(loader, "state_dict") or not getattr(loader, "use_stateful_dataloader", True):
+        return None
+    state: dict[str, Any] = loader.state_dict()
+    return state

@@ -1,0 +1,166 @@
+"""Batches that this process reads itself, always one ahead of the one that is handed out."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from footplate import rng
+from footplate.data.saved_state import is_plain, plain_copy
+
+logger = logging.getLogger(__name__)
+
+
+class _Read(NamedTuple):
+    """A batch that no finished update has used, and what it takes to have it again."""
+
+    batch: Any
+    original: Any  # the batch in containers of its own: what uses a batch may take entries out of it
+    versions: list[int] | None  # of its tensors, to see changes in place; None if nobody has it yet
+    states: rng.RandomStates | None  # that it was read with, if a checkpoint cannot hold it
+    place: Any  # where it starts, likewise
+
+
+class ReadAhead:
+    """Hands out a batch after the one behind it was read.
+
+    Accelerate's loader reads in this order. Random augmentation and masking draw from the generators that
+    dropout draws from, so the order decides the numbers of a run. Reading ahead also tells which batch is the
+    last.
+
+    A checkpoint holds the batches that were read and that no finished update has used, since reading them
+    again would draw other numbers. If the safe loader could not read a batch back, the random states that it
+    was read with are held instead. They must be copied before every read, which takes 13 µs.
+
+    Args:
+        batches: What reads a batch when asked for the next one.
+        note_given: Called when a batch is handed out.
+        keeps_unused: Whether batches are kept until `settle`, for `state`.
+        start: What `state` said in an earlier process.
+        find_place: Where the next batch starts, for data that can only tell before it is read.
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[Any],
+        note_given: Callable[[], None],
+        keeps_unused: bool = False,
+        start: Mapping[str, Any] | None = None,
+        find_place: Callable[[], Any] | None = None,
+    ) -> None:
+        start = start or {}
+        self._batches, self._note_given, self._find_place = batches, note_given, find_place
+        self._keeps_unused = keeps_unused
+        self._captures = keeps_unused  # until a batch was seen that a checkpoint can hold
+        self._unused = deque(_describe(batch) for batch in start.get("ahead", ()))
+        self._num_given = 0  # how many of these were handed out
+        self._num_settled = len(self._unused)  # how many there were after the last finished update
+        self._states: deque[rng.RandomStates] = deque(start.get("ahead_states", ()))
+        self._is_over = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no batch comes after the one handed out last."""
+        return self._is_over and self._num_given == len(self._unused)
+
+    @property
+    def place(self) -> Any:
+        """Where the first unused batch starts, if it must be read again; else None."""
+        return self._unused[0].place if self._unused else None
+
+    def settle(self) -> None:
+        """An update was made of all that was handed out."""
+        for _ in range(self._num_given):
+            self._unused.popleft()
+        self._num_given = 0
+        self._num_settled = len(self._unused)
+
+    def rewind(self) -> None:
+        """Forget what was read since the last finished update: another process reads it again."""
+        while len(self._unused) > self._num_settled:
+            self._unused.pop()
+
+    def state(self) -> dict[str, Any]:
+        """What another process needs to give the unused batches first; empty where there are none."""
+        reads = list(self._unused)
+        states = [read.states for read in reads]
+        if not reads:
+            return {"ahead_states": list(self._states)} if self._states else {}
+        if None not in states:
+            return {"ahead_states": [rng.to_plain(state) for state in states if state is not None]}
+        if all(is_plain(read.original) and _is_unchanged(read) for read in reads):
+            return {"ahead": [plain_copy(read.original) for read in reads]}
+        self._captures = True
+        logger.warning(
+            "A batch was changed in place, or has other types than the first one: a run resumed from this "
+            "checkpoint reads it again and may draw other random numbers for it."
+        )
+        return {}
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        while not self._is_over and len(self._unused) < self._num_given + 2:
+            self._read()
+        if self._num_given == len(self._unused):
+            raise StopIteration
+        batch = self._unused[self._num_given].batch
+        self._num_given += 1
+        if not self._keeps_unused:
+            self.settle()
+        self._note_given()
+        return batch
+
+    def _read(self) -> None:
+        """Read one batch, with the random states of an earlier process if it had read it before."""
+        if not self._states:
+            self._read_next()
+            return
+        # the run's generators are as they were after this read, and stay so
+        with rng.scoped(states=self._states[0]):
+            self._read_next()
+        self._states.popleft()
+
+    def _read_next(self) -> None:
+        states = place = None
+        if self._captures:
+            states = rng.capture()
+            place = self._find_place() if self._find_place is not None else None
+        for batch in self._batches:
+            self._captures = self._captures and not is_plain(batch)
+            # an evaluation hands a batch out and forgets it
+            read = _describe(batch) if self._keeps_unused else _Read(batch, batch, None, None, None)
+            self._unused.append(read._replace(states=states, place=place) if self._captures else read)
+            return
+        self._is_over = True
+
+
+def _describe(batch: Any) -> _Read:
+    return _Read(batch, _copy_containers(batch), _versions(batch), None, None)
+
+
+def _is_unchanged(read: _Read) -> bool:
+    return read.versions is None or _versions(read.original) == read.versions
+
+
+def _copy_containers(value: Any) -> Any:
+    """The same leaves in new dictionaries, lists and tuples."""
+    if type(value) is dict:
+        return {key: _copy_containers(entry) for key, entry in value.items()}
+    return type(value)(map(_copy_containers, value)) if type(value) in (list, tuple) else value
+
+
+def _versions(value: Any) -> list[int]:
+    """How often each tensor in a nested value was changed in place."""
+    if isinstance(value, torch.Tensor):
+        return [0 if value.is_inference() else value._version]
+    if type(value) is dict:
+        value = value.values()
+    elif type(value) not in (list, tuple):
+        return []
+    return [version for entry in value for version in _versions(entry)]

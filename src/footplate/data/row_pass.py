@@ -1,0 +1,245 @@
+"""A pass over rows that have an index: which index lists come when, from any position, and how far it got."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch.utils.data import BatchSampler, SequentialSampler
+
+from footplate import rng
+from footplate.batch import find_length
+from footplate.data.order import SampleOrder
+from footplate.data.read_ahead import ReadAhead
+from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.worker_reads import mix_seed
+
+logger = logging.getLogger(__name__)
+
+_KEPT = ("order", "length", "start_states")
+
+
+class RowPass:
+    """The index lists of one pass; drawn once, perhaps far ahead of the batches that are handed out.
+
+    Args:
+        batch_sampler: Where index lists come from, or what to cut them by if it is torch's own class.
+        start: The state of an earlier pass to go on from.
+        keeps_unused: Whether batches count as used at `settle` only, not when they are handed out.
+        remembers: Keep the lists, for `given_indices`.
+    """
+
+    def __init__(
+        self,
+        batch_sampler: Any,
+        start: dict[str, Any] | None = None,
+        keeps_unused: bool = False,
+        remembers: bool = False,
+    ) -> None:
+        self.batch_sampler: Any = batch_sampler
+        self.start = start or {}
+        self.order = find_order(batch_sampler)
+        # what a repetition of this pass would need to know
+        self._pass_state = {name: self.start[name] for name in _KEPT if name in self.start}
+        self._keeps_unused = keeps_unused
+        self._num_samples = self.start.get("num_samples", 0)  # used so far
+        self._num_batches = self.start.get("num_batches", 0)
+        self._sampler_state: Any = self.start.get("sampler")  # after the last list that was used
+        rows_ahead = self.start.get("ahead_rows", ())
+        self._first_sample = self._num_samples + sum(rows_ahead)
+        # of each list that is drawn and not used: its rows, and the state of the sampler after it
+        self._drawn: deque[tuple[int, Any]] = deque((rows, self._sampler_state) for rows in rows_ahead)
+        self._num_given = 0  # how many of these were handed out
+        self.num_samples_given = self._num_samples
+        self._lists: list[Any] | None = [] if remembers else None
+        self._ahead: ReadAhead | None = None  # where this process reads
+        # at once, though no batch may be left to ask for: the sampler must be where the earlier pass left it
+        self._source = self._draw() if start is not None else None
+
+    def __iter__(self) -> Iterator[Any]:
+        source = self._draw() if self._source is None else self._source
+        for indices, sampler_state in source:
+            self._drawn.append((len(indices), sampler_state))
+            if self._lists is not None:
+                self._lists.append(indices)
+            yield indices
+
+    def read_here(self, read: Callable[[Any], Any]) -> ReadAhead:
+        """The batches that `read` makes of the lists, in this process."""
+        self._ahead = ReadAhead(map(read, self), self._note_given, self._keeps_unused, self.start)
+        return self._ahead
+
+    def requests(self, seed: int) -> Iterator[tuple[int, Any]]:
+        """The lists for workers, each with the seed of its position."""
+        position = self._first_sample
+        for indices in self:
+            yield mix_seed(seed, position), indices
+            position += len(indices)
+
+    def count(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches that others read of these lists, after those that an earlier pass had read."""
+        for batch in chain(self.start.get("ahead", ()), batches):
+            self._note_given()
+            yield batch
+
+    def _note_given(self) -> None:
+        """The batch of the next list was handed out."""
+        self.num_samples_given += self._drawn[self._num_given][0]
+        self._num_given += 1
+        if not self._keeps_unused:
+            self.settle()
+
+    def settle(self) -> None:
+        """An update was made of all that was handed out."""
+        for _ in range(self._num_given):
+            num_rows, self._sampler_state = self._drawn.popleft()
+            self._num_samples += num_rows
+            self._num_batches += 1
+        self._num_given = 0
+        if self._ahead is not None and self._keeps_unused:
+            self._ahead.settle()
+
+    def rewind(self) -> None:
+        """Forget what was read since the last finished update: another process reads it again."""
+        if self._ahead is not None:
+            self._ahead.rewind()
+
+    def given_indices(self) -> list[int]:
+        """The rows handed out so far, in their order."""
+        indices = chain.from_iterable(self._lists or ())
+        return [int(index) for index in islice(indices, self.num_samples_given)]
+
+    def state(self) -> dict[str, Any]:
+        """How far the pass got, counting what was used and not what was drawn ahead."""
+        if self.start and self._num_samples == self.start["num_samples"]:
+            return self.start  # nothing was used since
+        state = {"num_samples": self._num_samples, "num_batches": self._num_batches, **self._pass_state}
+        state.update(self._ahead.state() if self._ahead is not None else {})
+        sampler_state = self._sampler_state
+        if "ahead" in state:
+            drawn = list(islice(self._drawn, len(state["ahead"])))
+            state["ahead_rows"], sampler_state = [rows for rows, _ in drawn], drawn[-1][1]
+        return state if sampler_state is None else {**state, "sampler": sampler_state}
+
+    def _draw(self) -> Iterator[tuple[Any, Any]]:
+        """Index lists from the start on, and the state of a sampler that has one after each."""
+        if self.order is not None:
+            return ((indices, None) for indices in self._cut_order(self.order))
+        stateful = _find_stateful(self.batch_sampler)
+        if stateful is None:
+            return ((indices, None) for indices in self._replay())
+        if "sampler" in self.start:
+            stateful.load_state_dict(plain_copy(self.start["sampler"]))
+            # a sampler at its end may begin the next epoch when it is asked again
+            is_over = self._first_sample == find_length(getattr(self.batch_sampler, "sampler", None))
+            lists = iter(()) if is_over else self._all_lists()
+        else:
+            lists = self._lists_after(self._first_sample)
+        return ((indices, find_state(stateful)) for indices in lists)
+
+    def _cut_order(self, order: SampleOrder) -> Iterator[list[int]]:
+        """Slices of the plan; nothing before the start is looked at."""
+        settings = {**order.settings(), **self.start.get("order", {})}
+        self._warn_of_other_length(len(order))
+        self._pass_state = {"order": settings, "length": len(order)}
+        order.seek(self._first_sample, settings)
+        return cut_batches(order.draw(), self.batch_sampler.batch_size, self.batch_sampler.drop_last)
+
+    def _replay(self) -> Iterator[Any]:
+        """The lists of a sampler that only knows how to start over, on the numbers that it first drew from.
+
+        What it draws when a pass starts comes out the same. A sampler that draws from the global generators
+        while the epoch runs needs a `state_dict` to be resumed exactly.
+        """
+        own = _own_generator(self.batch_sampler)
+        is_fixed = type(getattr(self.batch_sampler, "sampler", None)) is SequentialSampler
+        saved = self.start.get("start_states")
+        if saved is None and not is_fixed:
+            saved = {**rng.to_plain(rng.capture()), "own": None if own is None else own.get_state()}
+        if not is_fixed:
+            self._pass_state = {"start_states": saved}
+        if self._first_sample == 0:
+            return self._all_lists()
+        with rng.scoped(states=saved):
+            if own is not None and saved is not None and saved["own"] is not None:
+                own.set_state(saved["own"].clone())
+            return self._lists_after(self._first_sample)
+
+    def _lists_after(self, num_samples: int) -> Iterator[Any]:
+        """The lists left after some samples; one that was half used is cut."""
+        if num_samples == 0:
+            return self._all_lists()
+        if type(self.batch_sampler) is BatchSampler:
+            indices = iter(self.batch_sampler.sampler)
+            next(islice(indices, num_samples - 1, num_samples), None)
+            return cut_stream(indices, self.batch_sampler.batch_size, self.batch_sampler.drop_last)
+        lists = self._all_lists()
+        for used in lists:
+            num_samples -= len(used)
+            if num_samples <= 0:
+                half_used = [used[num_samples:]] if num_samples < 0 else []
+                return chain(half_used, lists)
+        return lists
+
+    def _all_lists(self) -> Iterator[Any]:
+        return iter(self.batch_sampler)
+
+    def _warn_of_other_length(self, length: int) -> None:
+        saved = self.start.get("length", length)
+        if saved != length:
+            logger.warning(
+                "The training data has %d samples and had %d when the checkpoint was written: this epoch "
+                "has another order now, so some samples may come twice and some not at all.",
+                length,
+                saved,
+            )
+
+
+class Requests:
+    """The batch sampler of workers that may outlive a pass: the requests of the current one."""
+
+    current: Iterator[tuple[int, Any]]
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return self.current
+
+
+def find_order(batch_sampler: Any) -> SampleOrder | None:
+    """The order that is cut into batches, if it is one that can be sought in."""
+    if type(batch_sampler) is not BatchSampler:  # another class may arrange batches as it likes
+        return None
+    sampler = batch_sampler.sampler
+    return sampler if isinstance(sampler, SampleOrder) else None
+
+
+def cut_batches(indices: Sequence[int], batch_size: int, drop_last: bool) -> Iterator[list[int]]:
+    """`indices` in slices of `batch_size`, the last one perhaps shorter or dropped."""
+    end = len(indices) // batch_size * batch_size if drop_last else len(indices)
+    return (list(indices[start : start + batch_size]) for start in range(0, end, batch_size))
+
+
+def cut_stream(indices: Iterator[int], batch_size: int, drop_last: bool) -> Iterator[list[int]]:
+    """The same for indices that come one by one."""
+    while len(batch := list(islice(indices, batch_size))) == batch_size:
+        yield batch
+    if batch and not drop_last:
+        yield batch
+
+
+def _find_stateful(batch_sampler: Any) -> Any:
+    """The batch sampler or the sampler in it, whichever can be put back into a state."""
+    candidates = (batch_sampler, getattr(batch_sampler, "sampler", None))
+    return next((sampler for sampler in candidates if has_state(sampler)), None)
+
+
+def _own_generator(batch_sampler: Any) -> torch.Generator | None:
+    """The generator that a sampler was given to draw from."""
+    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
+        generator = getattr(sampler, "generator", None)
+        if isinstance(generator, torch.Generator):
+            return generator
+    return None

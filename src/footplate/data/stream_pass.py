@@ -1,0 +1,360 @@
+"""A pass over a stream: batches in the order they come, from any position, and how far each reader got."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+from tqdm import tqdm
+
+from footplate import rng
+from footplate.data.read_ahead import ReadAhead
+from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.worker_reads import Collate, mix_seed, seed_generators, seed_of
+
+logger = logging.getLogger(__name__)
+
+_NOTHING: Any = object()
+_OPENING = -1  # stands for a position where a stream draws before its first sample
+
+
+@dataclass
+class Share:
+    """How far one reader of a stream got, and what it takes to go on from there."""
+
+    num_samples: int = 0
+    batch_sizes: list[list[int]] = field(default_factory=list)  # from this sample on, so many to a batch
+    stream: Any = None  # the dataset's own state, if it has one
+    has_ended: bool = False
+
+    def with_batch_size(self, batch_size: int) -> Share:
+        """The same place, read on in batches of `batch_size`."""
+        if self.batch_sizes and self.batch_sizes[-1][1] == batch_size:
+            return self
+        return replace(self, batch_sizes=[*self.batch_sizes, [self.num_samples, batch_size]])
+
+    def batches(self) -> Iterator[tuple[int, int]]:
+        """First sample and size of each batch that was read."""
+        ends = [start for start, _ in self.batch_sizes[1:]] + [self.num_samples]
+        for (first, size), end in zip(self.batch_sizes, ends, strict=True):
+            for start in range(first, end, size):
+                yield start, min(size, end - start)
+
+
+@dataclass
+class StreamSettings:
+    """What does not change from pass to pass."""
+
+    dataset: Any
+    batch_size: int
+    drop_last: bool
+    collate: Collate
+    seed: int
+    is_training: bool = False
+    shows_progress: bool = True
+    finish: Callable[[Any], Any] | None = None  # what this process, not a worker, makes of a batch
+
+
+class StreamReader:
+    """The batches of a stream, or of a worker's part of it.
+
+    Args:
+        settings: What to read, and how.
+        share: Where to start.
+        worker: Which worker this is; None for the process itself, which draws from the run's generators.
+        seed: What a worker's generators are seeded with, besides the position.
+        start_states: The random states that the process itself opened the stream with.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        share: Share,
+        worker: int | None = None,
+        seed: int = 0,
+        start_states: rng.RandomStates | None = None,
+    ) -> None:
+        self.settings, self.dataset = settings, settings.dataset
+        self.share = share.with_batch_size(settings.batch_size)
+        self.worker, self.seed = worker, seed
+        self.start_states = start_states
+        self._keeps_place = keeps_place(self.dataset)
+        self.has_begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.share.has_ended:
+            if self.worker is None:
+                _load_own(self.dataset, self.share.stream)
+            return
+        samples = self._open()
+        while not self.share.has_ended:
+            self._seed_worker(self.share.num_samples)
+            batch = self._read(samples)
+            if not self.has_begun:
+                self.has_begun = True
+                self._forget_start()
+            if batch is _NOTHING:
+                return
+            yield batch
+
+    def state(self) -> Share:
+        """How far the reader got with the last batch it gave."""
+        if not self.has_begun:
+            return self.share
+        return replace(self.share, stream=find_state(self.dataset) if self._keeps_place else None)
+
+    def _seed_worker(self, position: int) -> None:
+        if self.worker is not None:
+            seed_generators(mix_seed(self.seed, position))
+
+    def _open(self) -> Iterator[Any]:
+        """The samples from the start on."""
+        share = self.share
+        self._seed_worker(_OPENING)
+        if share.stream is not None and has_state(self.dataset):
+            self.dataset.load_state_dict(plain_copy(share.stream))
+            return iter(self.dataset)
+        if share.num_samples == 0:
+            return iter(self.dataset)
+        # a worker's part of a stream is not a stream of its own that could skip
+        if self.worker is None and hasattr(self.dataset, "skip") and not _is_from_datasets(self.dataset):
+            skipped = self.dataset.skip(share.num_samples)
+            return iter(self.dataset if skipped is None else skipped)
+        # The stream may draw its order when it opens: let it draw the same again, and disturb nothing.
+        with rng.scoped(states=self.start_states):
+            return self._read_past()
+
+    def _read_past(self) -> Iterator[Any]:
+        """The samples after those seen, which are read again, dropped and not collated."""
+        count, is_first_reader = self.share.num_samples, not self.worker
+        if is_first_reader:
+            logger.warning(
+                "%s has neither a state nor skip() that leads to sample %d: reading and dropping what is "
+                "before it.",
+                type(self.dataset).__name__,
+                count,
+            )
+        samples: Iterator[Any] = iter(self.dataset)
+        is_quiet = not (is_first_reader and self.settings.shows_progress)
+        with tqdm(total=count, desc="Reading past", unit=" samples", delay=1, disable=is_quiet) as progress:
+            for start, size in self.share.batches():
+                self._seed_worker(start)
+                num_read = sum(1 for _ in islice(samples, size))
+                progress.update(num_read)
+                if num_read < size:
+                    logger.warning("The stream ended before sample %d: it gives less than it did.", count)
+                    return iter(())
+        return samples
+
+    def _read(self, samples: Iterator[Any]) -> Any:
+        rows = list(islice(samples, self.settings.batch_size))
+        is_short = len(rows) < self.settings.batch_size
+        if is_short:
+            self.share = replace(self.share, has_ended=True)
+        if not rows or (is_short and self.settings.drop_last):
+            return _NOTHING
+        self.share = replace(self.share, num_samples=self.share.num_samples + len(rows))
+        return self.settings.collate(rows)
+
+    def _forget_start(self) -> None:
+        """Let the next pass begin at the beginning: streams of `datasets` keep the state they were given."""
+        if self.share.stream is not None and _is_from_datasets(self.dataset):
+            self.dataset.load_state_dict(None)
+
+
+class WorkerStream(IterableDataset[Any]):
+    """What workers iterate: batches of their part of a stream, each with a note of who read how far."""
+
+    def __init__(self, settings: StreamSettings, shares: list[Share], last_worker: int) -> None:
+        self.settings = settings
+        self.shares = shares
+        self.last_worker = last_worker
+        self.epoch = torch.zeros((), dtype=torch.int64)
+        self.epoch.share_memory_()  # type: ignore[no-untyped-call]  # for workers that outlive an epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        assert worker is not None
+        epoch = int(self.epoch)
+        if self.settings.is_training and hasattr(self.settings.dataset, "set_epoch"):
+            self.settings.dataset.set_epoch(epoch)
+        seed = seed_of(self.settings.seed, epoch, -2 - worker.id)  # below what positions are mixed in with
+        reader = StreamReader(self.settings, self.shares[worker.id], worker.id, seed)
+        if worker.id <= self.last_worker:
+            yield None  # had its turn in this round already
+        for batch in reader:
+            yield worker.id, reader.state(), batch
+
+
+class StreamPass:
+    """One pass over a stream by one reader or several, and how far it got.
+
+    Readers give batches in turn. Each goes on where it was: from its state if the dataset has one, else by
+    reading again what it read. An epoch is finished by as many workers as began it, for they shared it out.
+
+    Args:
+        settings: What to read, and how.
+        num_workers: How many processes read; 0 for this one alone.
+        start: The state of an earlier pass to go on from.
+        keeps_unused: Whether batches count as used at `settle` only, not when they are handed out.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        num_workers: int,
+        start: dict[str, Any] | None = None,
+        keeps_unused: bool = False,
+    ) -> None:
+        start = start or {}
+        self.settings, self._keeps_unused = settings, keeps_unused
+        self.num_workers: int = start.get("num_workers", num_workers)
+        self.num_batches: int = start.get("num_batches", 0)  # handed out
+        if "shares" in start:
+            self.shares = [Share(**share) for share in start["shares"]]
+            self.last_worker: int = start["last_worker"]
+        else:
+            num_readers = max(self.num_workers, 1)
+            num_samples = start.get("num_samples", 0)
+            self.shares, self.last_worker = deal_out(num_samples, settings.batch_size, num_readers)
+        self._start = start
+        self._num_samples: int = start.get("num_samples", 0)  # handed out, where this process reads
+        # where each batch ends that this process has read and not used, and how many of them were handed out
+        self._ends: deque[int] = deque(start.get("ahead_ends", ()))
+        self._num_given = 0
+        self._start_states: rng.RandomStates = start.get("start_states") or rng.to_plain(rng.capture())
+        self._reader = StreamReader(settings, self.shares[0], start_states=self._start_states)
+        self._ahead = ReadAhead(
+            self._read(), self._note_given, keeps_unused, start, find_place=self._reader.state
+        )
+        self._used = self._count()
+        self._is_rewound = False
+
+    def read_here(self) -> ReadAhead:
+        """The batches, read in this process."""
+        return self._ahead
+
+    def _read(self) -> Iterator[Any]:
+        finish = self.settings.finish
+        for batch in self._reader:
+            self._ends.append(self._reader.share.num_samples)
+            yield batch if finish is None else finish(batch)
+
+    def _note_given(self) -> None:
+        self._num_samples = self._ends[self._num_given]
+        self._num_given += 1
+        self.num_batches += 1
+        if not self._keeps_unused:
+            self.settle()
+
+    def for_workers(self) -> WorkerStream:
+        """What to give to the loader whose workers read."""
+        return WorkerStream(self.settings, list(self.shares), self.last_worker)
+
+    def take(self, items: Iterator[Any]) -> Iterator[Any]:
+        """The batches that workers read, their notes taken off."""
+        for item in items:
+            if item is None:
+                continue
+            self.last_worker, share, batch = item
+            self.shares[self.last_worker] = share
+            self.num_batches += 1
+            if not self._keeps_unused:
+                self.settle()
+            yield batch
+
+    def settle(self) -> None:
+        """An update was made of all that was handed out."""
+        self._used = self._count()
+        for _ in range(self._num_given):
+            self._ends.popleft()
+        self._num_given = 0
+        if self._keeps_unused:
+            self._ahead.settle()
+
+    def rewind(self) -> None:
+        """Forget what was read since the last finished update: another process reads it again."""
+        self._ahead.rewind()
+        self._is_rewound = True
+
+    def _count(self) -> dict[str, Any]:
+        """What was handed out so far."""
+        counts: dict[str, Any] = {"num_batches": self.num_batches, "num_samples": self._num_samples}
+        if self.num_workers > 0:
+            counts.update(last_worker=self.last_worker, shares=list(self.shares))
+        return counts
+
+    def state(self) -> dict[str, Any]:
+        """How far the pass got, counting what was used and not what was read ahead."""
+        is_unused = bool(self._start) and self._used["num_batches"] == self._start["num_batches"]
+        # what this process has read since belongs to the state, though no update has used it
+        if is_unused and (self.num_workers > 0 or self._is_rewound or not self._reader.has_begun):
+            return self._start
+        state = {**self._used, "num_workers": self.num_workers}
+        if self.num_workers > 0:
+            state["num_samples"] = sum(share.num_samples for share in state["shares"])
+        else:
+            state.update(self._ahead.state(), last_worker=self.last_worker, start_states=self._start_states)
+            state["ahead_ends"] = list(islice(self._ends, len(state.get("ahead", ()))))
+            state["shares"] = [
+                self._ahead.place or self._find_share([state["num_samples"], *state["ahead_ends"]])
+            ]
+        return {**state, "shares": [vars(share).copy() for share in state["shares"]]}
+
+    def _find_share(self, ends: list[int]) -> Share:
+        """Where the reader goes on: after the last of `ends`, by reading again if it has read further."""
+        if self._is_rewound or self._reader.share.num_samples != ends[-1]:
+            return replace(self._reader.share, num_samples=ends[-1], stream=None, has_ended=False)
+        return self._reader.state()
+
+
+def deal_out(num_samples: int, batch_size: int, num_readers: int) -> tuple[list[Share], int]:
+    """The shares of readers that took turns until so many samples were given, and who was the last."""
+    rounds, rest = divmod(num_samples, batch_size * num_readers)
+    shares = []
+    for reader in range(num_readers):
+        of_last_round = min(max(rest - reader * batch_size, 0), batch_size)
+        shares.append(Share(rounds * batch_size + of_last_round, [[0, batch_size]]))
+    return shares, (rest + batch_size - 1) // batch_size - 1
+
+
+def load_end(dataset: Any, state: dict[str, Any]) -> None:
+    """Leave a dataset as an earlier pass left it: a stream of the user's own may go on from there."""
+    if state.get("num_workers") == 0:
+        _load_own(dataset, state["shares"][0]["stream"])
+
+
+def keeps_place(dataset: Any) -> bool:
+    """Whether a dataset's state leads back to the very next sample.
+
+    The state of a stream of `datasets` does not hold the samples that wait in a shuffle buffer. Nor does it
+    hold random numbers that a `map` drew for samples which a later stage read ahead: random maps come last.
+    """
+    if not has_state(dataset):
+        return False
+    parts: list[Any] = [getattr(dataset, "_ex_iterable", None)] if _is_from_datasets(dataset) else []
+    while parts:
+        part = parts.pop()
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return False
+        parts.extend(getattr(part, "ex_iterables", ()))
+        if hasattr(part, "ex_iterable"):
+            parts.append(part.ex_iterable)
+    return True
+
+
+def _load_own(dataset: Any, stream: Any) -> None:
+    """Put a stream back into its state, unless `datasets` made it: these belong to one epoch alone."""
+    if stream is not None and has_state(dataset) and not _is_from_datasets(dataset):
+        dataset.load_state_dict(plain_copy(stream))
+
+
+def _is_from_datasets(dataset: Any) -> bool:
+    """Whether this is a stream of the `datasets` library, whose skip() gives another order after an epoch."""
+    return type(dataset).__module__.partition(".")[0] == "datasets"

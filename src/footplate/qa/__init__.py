@@ -1,0 +1,1 @@
+"""Question answering: features, answers from spans and from beams, and their scores."""

@@ -1,0 +1,325 @@
+"""The thin methods of the Trainer API: those that neither are joints nor call one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NoReturn
+
+from torch import nn
+
+from footplate import comm
+from footplate.arguments import TrainingArguments
+from footplate.batch import find_length
+from footplate.checkpoint import optimizer as optimizer_files
+from footplate.checkpoint import rng as rng_files
+from footplate.checkpoint import rotation, weights
+from footplate.checkpoint import runs as run_folders
+from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.data import loader as loaders
+from footplate.distributed.accelerator import build_accelerator
+from footplate.evaluation import metrics as metric_tools
+from footplate.report import History, Plot
+from footplate.state import TRAINER_STATE_NAME, restore_states
+from footplate.trainer.base import TrainerBase
+from footplate.training.plan import plan_training
+from footplate.training.traits import get_model_param_count
+
+logger = logging.getLogger(__name__)
+
+
+def _forwarded(owner: str, name: str) -> Any:
+    """An attribute that reads and writes that of its owner: ours asks the owner, users may ask either."""
+    find_owner: Callable[[Any], Any] = attrgetter(owner) if owner else lambda trainer: trainer
+
+    def write(self: Any, value: Any) -> None:
+        setattr(find_owner(self), name, value)
+
+    return property(attrgetter(f"{owner}.{name}" if owner else name), write)
+
+
+def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoReturn]:
+    """A method of the API that says in one clear error that this version does not have it."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(
+            f"Trainer.{method}: {subject} not in this version of footplate. {remedy}".strip()
+        )
+
+    refuse.__name__, refuse.__doc__ = method, f"{subject} not in this version."
+    return refuse
+
+
+class TrainerApi(TrainerBase):
+    """What a Trainer can be asked for besides training, evaluating and predicting."""
+
+    # What subclasses of earlier years ask for: engines that are not in use here.
+    use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
+    is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
+    deepspeed = sharded_ddp = fsdp = scaler = _past = None
+
+    _globalstep_last_logged = _forwarded("_current_run.meter", "last_logged_step")
+    _total_loss_scalar = _forwarded("_current_run.meter", "total_loss")
+    current_flos = _total_flos = _forwarded("_current_run.meter", "flos")
+    current_gradient_accumulation_steps = _forwarded("_current_run", "num_micro_batches")
+    tokenizer = _forwarded("", "processing_class")  # its 4.x name
+
+    # ---- construct ----
+
+    @property
+    def accelerator(self) -> Any:
+        """The `Accelerator`, made when it is first asked for: plain training does without."""
+        if self._accelerator is None:
+            self.create_accelerator_and_postprocess()
+        return self._accelerator
+
+    @accelerator.setter
+    def accelerator(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Set `self.accelerator`."""
+        self.accelerator = build_accelerator(self.args)
+
+    # ---- data and optimizer ----
+
+    def num_examples(self, dataloader: Any) -> int:
+        """Samples a loader gives in one pass, as well as can be known."""
+        return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """Samples in one update."""
+        return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: Any
+    ) -> tuple[int, int, int, float, int, int, int]:
+        """The plan as the API names it: epochs, updates, examples, samples, batch sizes, batches, updates."""
+        num_batches = find_length(dataloader)
+        num_examples = self.num_examples(dataloader) if num_batches else None
+        plan = plan_training(args, num_batches, num_examples, args.train_batch_size)
+        return (
+            plan.num_epochs,
+            plan.updates_per_epoch,
+            plan.num_examples,
+            plan.num_train_samples,
+            plan.total_batch_size,
+            plan.batches_per_epoch,
+            plan.max_steps,
+        )
+
+    def get_tp_size(self) -> int:
+        """Processes that share one layer; here one."""
+        return 1
+
+    get_sp_size = get_cp_size = get_tp_size
+
+    def _get_learning_rate(self) -> float:
+        """The rate of the first parameter group."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def get_learning_rates(self) -> list[float]:
+        """The rate of every parameter group."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def get_optimizer_group(self, param: Any = None) -> Any:
+        """The parameter group that holds `param`, or all of them."""
+        if self.optimizer is None:
+            raise ValueError("There is no optimizer yet: it is made by train() or create_optimizer().")
+        if param is None:
+            return [group["params"] for group in self.optimizer.param_groups]
+        for group in self.optimizer.param_groups:
+            if any(param is other for other in group["params"]):
+                return group
+        return None
+
+    def get_num_trainable_parameters(self) -> int:
+        """How many numbers training changes."""
+        return get_model_param_count(self.model, trainable_only=True)
+
+    # ---- evaluate ----
+
+    def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together; those of one process are all there are."""
+        return comm.gather(tensors) if tensors is not None else None
+
+    def _gather_and_numpify(self, tensors: Any, name: str | None = None) -> Any:
+        """Tensors of all processes together, as arrays."""
+        return comm.nested_numpify(comm.gather(tensors)) if tensors is not None else None
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """Note in the state whether this evaluation is the best so far, and return it."""
+        name = self.args.metric_for_best_model
+        if name is None:
+            return False
+        value = metric_tools.read_metric(metrics, name)
+        if metric_tools.is_better(value, self.state.best_metric, bool(self.args.greater_is_better)):
+            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
+        return self.state.best_global_step == self.state.global_step and value == self.state.best_metric
+
+    # ---- save and load ----
+
+    def save_state(self) -> None:
+        """Write `trainer_state.json` into `args.output_dir`."""
+        if self.is_world_process_zero():
+            folder = self._current_run.locate(str(self.args.output_dir))
+            self.state.save_to_json(os.path.join(folder, TRAINER_STATE_NAME))
+
+    def save_metrics(self, split: str, metrics: dict[str, float], combined: bool = True) -> None:
+        """Write `<split>_results.json` and, unless told not to, add to `all_results.json`."""
+        if self.is_world_process_zero():
+            folder = self._current_run.locate(str(self.args.output_dir))
+            metric_tools.save_metrics_file(folder, split, metrics, combined)
+
+    def _sorted_checkpoints(
+        self,
+        output_dir: str | None = None,
+        checkpoint_prefix: str = PREFIX_CHECKPOINT_DIR,
+        use_mtime: bool = False,
+    ) -> list[str]:
+        """The checkpoints of a folder by step; `use_mtime` has no effect, since copies change times."""
+        return [str(path) for path in rotation.find_checkpoints(output_dir or str(self.args.output_dir))]
+
+    def _rotate_checkpoints(self, use_mtime: bool = False, output_dir: str | None = None) -> None:
+        """Remove the oldest checkpoints beyond `args.save_total_limit`, never the best nor the latest."""
+        run, limit = self._current_run, self.args.save_total_limit
+        folder = run.anchor(output_dir or str(self.args.output_dir))
+        kept = [path for path in (self.state.best_model_checkpoint, run.saves.sealed_folder) if path]
+        run_id = run.identity.run_id if run.has_begun else None
+        if run_id is not None and run_folders.overwrites(self.args) and run.plan.first_step == 0:
+            rotation.remove_other_runs(folder, limit, run_id)
+        rotation.rotate_checkpoints(folder, limit, kept, run_id)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint."""
+        result = weights.load_weights(model if model is not None else self.model, resume_from_checkpoint)
+        self._issue_warnings_after_load(result)
+
+    def _load_best_model(self) -> None:
+        """Load the weights of the best checkpoint."""
+        best = self.state.best_model_checkpoint
+        logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
+        self._issue_warnings_after_load(weights.load_weights(self.model, self._current_run.anchor(str(best))))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """Save the state of optimizer and schedule."""
+        optimizer_files.save_optimizer(self.optimizer, output_dir)
+        optimizer_files.save_schedule(self.lr_scheduler, output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Save the state of every random generator."""
+        rng_files.save_rng(output_dir)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Load the state of optimizer and schedule, where the checkpoint has it."""
+        if checkpoint is not None:
+            optimizer_files.load_optimizer(self.optimizer, checkpoint)
+            optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Set every random generator as it was at the checkpoint."""
+        if checkpoint is not None:
+            rng_files.load_rng(checkpoint)
+
+    def _load_callback_state(self) -> None:
+        """Give callbacks the state they had: a counter that starts again would make another run."""
+        stateful = self._current_run.stateful(self.control, self.callback_handler.callbacks)
+        restore_states(stateful, self.state.stateful_callbacks or {})
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Name the weights that were missing or left over."""
+        if load_result.missing_keys:
+            logger.warning("Weights missing from the checkpoint: %s.", load_result.missing_keys)
+        if load_result.unexpected_keys:
+            logger.warning(
+                "Weights of the checkpoint that the model does not have: %s.", load_result.unexpected_keys
+            )
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        """The folder of this run."""
+        return str(self.args.output_dir)
+
+    # ---- log ----
+
+    def store_flos(self) -> None:
+        """Move the floating-point operations counted since the last call into the state."""
+        self.state.total_flos += self._current_run.meter.flos
+        self._current_run.meter.flos = 0.0
+
+    def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
+        """Print metrics as a table."""
+        if self.is_world_process_zero():
+            print(metric_tools.format_metrics_table(split, metrics))
+
+    def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
+        """Metrics as a person reads them."""
+        return metric_tools.metrics_format(metrics)
+
+    @property
+    def history(self) -> History:
+        """The log history by column: `trainer.history["eval_loss"]`."""
+        return History(self.state.log_history)
+
+    def plot(self, height: int = 640) -> Plot:
+        """The curves of the run: shows itself in a notebook, `.save(path)` writes a page.
+
+        Args:
+            height: Of the frame in a notebook, in pixels.
+        """
+        name = self.args.run_name or os.path.basename(os.path.abspath(str(self.args.output_dir)))
+        return Plot(self.state.log_history, name, self.state.max_steps, height)
+
+    # ---- callbacks and place ----
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback, given as class or instance."""
+        self.callback_handler.add_callback(callback)
+
+    def pop_callback(self, callback: Any) -> Any:
+        """Remove a callback and return it; None if it is not there."""
+        return self.callback_handler.pop_callback(callback)
+
+    def remove_callback(self, callback: Any) -> None:
+        """Remove a callback."""
+        self.callback_handler.remove_callback(callback)
+
+    def end(self) -> None:
+        """Close what needs all processes; in one process there is nothing to close."""
+
+    def is_local_process_zero(self) -> bool:
+        """Whether this is the first process of its machine."""
+        return self.args.local_process_index == 0
+
+    def is_world_process_zero(self) -> bool:
+        """Whether this is the first process of all."""
+        return self.args.process_index == 0
+
+    # ---- not in this version: hardware, share, search ----
+
+    torch_jit_model_eval = _missing("torch_jit_model_eval", "TorchScript is", "Use torch_compile=True.")
+    ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
+    _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
+
+    create_model_card = _missing("create_model_card", "Model cards are")
+    push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
+    init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
+    init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
+    _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
+    _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
+    hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
+
+    def _hp_search_setup(self, trial: Any) -> None:
+        """Take over the values of a trial; without one there is nothing to do."""
+        if trial is not None:
+            self.hyperparameter_search()
+
+    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
+        """Tell the search about an evaluation; without one there is nothing to do."""
+        if trial is not None:
+            self.hyperparameter_search()
+
+    _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")

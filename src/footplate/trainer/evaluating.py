@@ -1,0 +1,319 @@
+"""How the Trainer evaluates and predicts."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from footplate import batch as batch_tools
+from footplate import comm, rng
+from footplate.arguments import TrainingArguments
+from footplate.data.loader import given_rows
+from footplate.evaluation import metrics as metric_tools
+from footplate.evaluation.collector import Collector
+from footplate.evaluation.memory_limit import parse_memory_limit
+from footplate.optim import schedules
+from footplate.outputs import EvalLoopOutput, PredictionOutput
+from footplate.trainer.api import TrainerApi
+from footplate.trainer.evaluation import BatchMetrics, Evaluation
+from footplate.training import batches, traits
+from footplate.training import loss as losses
+from footplate.training.meter import Records
+from footplate.training.modes import enter_evaluation
+from footplate.training.signals import StopRequested
+
+
+class Evaluating(TrainerApi):
+    """A loop without learning: predict each batch, collect, compute metrics."""
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Metrics on an evaluation set, or on each of several.
+
+        Args:
+            eval_dataset: Another dataset than the Trainer's own, or several by name.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key begins with.
+        """
+        given = eval_dataset is not None
+        eval_dataset = eval_dataset if given else self.eval_dataset
+        with self._evaluating(eval_dataset, metric_key_prefix) as evaluation:
+            if isinstance(eval_dataset, dict):
+                return self._evaluate_each(evaluation, given, ignore_keys)
+            self._memory_tracker.start()
+            loader = self.get_eval_dataloader(eval_dataset)
+            start_time = time.time()
+            output = self.evaluation_loop(
+                loader,
+                description="Evaluation",
+                # without metrics nobody would look at the rest
+                prediction_loss_only=True if self.compute_metrics is None else None,
+                ignore_keys=ignore_keys,
+                metric_key_prefix=metric_key_prefix,
+            )
+            add_speed(output, start_time, metric_key_prefix, self.args)
+            traits.call_with_declared(self.log, logs=output.metrics)
+            if evaluation.take_decision():
+                self._determine_best_metric(output.metrics, None)
+            self._event("on_evaluate", metrics=output.metrics, is_round_end=not evaluation.is_in_round)
+        self._memory_tracker.stop_and_update_metrics(output.metrics)
+        return output.metrics
+
+    def _evaluate_each(
+        self, evaluation: Evaluation, given: bool, ignore_keys: list[str] | None
+    ) -> dict[str, float]:
+        """One round over several sets: the metrics of each under its name, and their joint loss."""
+        prefix = evaluation.prefix
+        merged: dict[str, float] = {}
+        weighted: list[tuple[float, float]] = []
+        for name, dataset in evaluation.dataset.items():
+            metrics = self.evaluate(
+                eval_dataset=dataset if given else name,
+                ignore_keys=ignore_keys,
+                metric_key_prefix=f"{prefix}_{name}",
+            )
+            merged.update(metrics)
+            if f"{prefix}_{name}_loss" in metrics:
+                weighted.append((metrics[f"{prefix}_{name}_loss"], evaluation.weight))
+        total = sum(weight for _, weight in weighted)
+        if total:
+            joint = {f"{prefix}_loss": sum(loss * weight for loss, weight in weighted) / total}
+            merged.update(joint)
+            traits.call_with_declared(self.log, logs=joint)
+        if evaluation.take_decision():
+            self._determine_best_metric(merged, None)
+        self._event("on_evaluate", metrics=merged, is_round_end=True)
+        return merged
+
+    @contextmanager
+    def _evaluating(self, dataset: Any = None, prefix: str = "eval") -> Iterator[Evaluation]:
+        """Make the `Evaluation` that metrics, samples and `record` look at until the block ends."""
+        outer = self._current_evaluation
+        name = dataset if isinstance(dataset, str) else None
+        dataset = self.eval_dataset[name] if name is not None else dataset
+        self._current_evaluation = evaluation = Evaluation(dataset, name, prefix, outer)
+        extras = self.callback_handler.extras
+        extras["evaluation_prefix"] = prefix  # names the set on bars and lines
+        if not evaluation.is_in_round and prefix not in extras["metric_prefixes"]:
+            extras["metric_prefixes"] = (*extras["metric_prefixes"], prefix)  # its own heading in trackers
+        try:
+            yield evaluation
+        finally:  # an override that calls evaluation_loop by itself must not see the rows of another set
+            self._current_evaluation = outer
+            if outer is not None:
+                outer.weight = evaluation.weight
+
+    def predict(
+        self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test"
+    ) -> PredictionOutput:
+        """Predictions on a dataset, and metrics where it has labels.
+
+        Args:
+            test_dataset: What to predict on.
+            ignore_keys: Keys of the model's outputs to leave out.
+            metric_key_prefix: What every key of the metrics begins with.
+        """
+        self._memory_tracker.start()
+        with self._evaluating(test_dataset, metric_key_prefix):
+            loader = self.get_test_dataloader(test_dataset)
+            start_time = time.time()
+            output = self.evaluation_loop(
+                loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
+            )
+        add_speed(output, start_time, metric_key_prefix, self.args)
+        self._event("on_predict", metrics=output.metrics)
+        self._memory_tracker.stop_and_update_metrics(output.metrics)
+        return PredictionOutput(output.predictions, output.label_ids, output.metrics)
+
+    def evaluation_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """One pass over a loader without learning: predict each batch, collect, compute metrics."""
+        if self._current_evaluation is None:  # called by itself, without evaluate() or predict()
+            with self._evaluating(None, metric_key_prefix):
+                return Evaluating.evaluation_loop(
+                    self, dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+                )
+        args, evaluation = self.args, self._current_evaluation
+        loss_only = args.prediction_loss_only if prediction_loss_only is None else prediction_loss_only
+        by_batch = BatchMetrics(self.compute_metrics, args, self._device)
+        keeps_batches = not by_batch.are_used or description == "Prediction"
+        keeps_input = "inputs" in args.include_for_metrics
+        model = self._prepare_for_evaluation()
+        self.callback_handler.eval_dataloader = dataloader
+        collector = build_collector(dataloader, args)
+        evaluation.records = Records()
+        try:
+            for inputs, is_last in batches.mark_last(dataloader):
+                num_rows = comm.find_batch_size(inputs)
+                num_items = None
+                if self.args.weighs_items:
+                    num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
+                evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
+                loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+                logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
+                collector.add(
+                    losses=loss,
+                    predictions=logits if keeps_batches else None,
+                    labels=labels if keeps_batches else None,
+                    inputs=self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None,
+                    num_rows=num_rows,
+                    num_items=num_items,
+                )
+                self._event("on_prediction_step")
+                if self._current_run.signals.received and self.is_in_train:
+                    raise StopRequested
+                by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last)
+            metrics = by_batch.compute() if by_batch.are_used else self._compute_metrics(collector)
+            metrics = {**metric_tools.plain_numbers(metrics), **evaluation.records.drain()}
+        finally:
+            evaluation.records = None
+
+        evaluation.weight = collector.weight
+        if collector.loss is not None:
+            metrics[f"{metric_key_prefix}_loss"] = collector.loss
+        if self.model_preparation_time is not None:
+            metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
+        metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
+        return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
+
+    def prediction_loop(
+        self,
+        dataloader: Any,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """The 4.x name of `evaluation_loop`."""
+        return self.evaluation_loop(
+            dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+        )
+
+    def prediction_step(
+        self, model: nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple[torch.Tensor | None, Any, Any]:
+        """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
+        inputs = self._prepare_inputs(inputs)
+        has_own_loss = self.compute_loss_func is not None
+        labels = comm.nested_detach(batch_tools.find_labels(inputs, self.label_names, has_own_loss))
+        return_loss = batch_tools.entry(inputs, "return_loss")
+        gives_loss = self.can_return_loss if return_loss is None else return_loss
+        names_labels = bool(self.label_names) or has_own_loss
+        has_loss = labels is not None if names_labels else bool(gives_loss)
+        loss = None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            if has_loss:
+                num_items = (
+                    None if self.args.weighs_items else self._get_num_items_in_batch([inputs], self._device)
+                )
+                loss, outputs = losses.call_compute_loss(self.compute_loss, model, inputs, True, num_items)
+                loss = loss.detach().mean() if loss.dim() else loss.detach()
+            else:
+                outputs = batches.call_forward(model, batch_tools.without(inputs, self._held_back))
+                if not names_labels:  # neither forward nor the user says what a label is; a loss does
+                    loss, labels = batches.loss_of_unnamed(inputs, outputs, labels)
+                    has_loss = loss is not None
+        if prediction_loss_only:
+            return loss, None, None
+        ignored = batch_tools.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
+        logits = batch_tools.outputs_without_loss(outputs, ignored, has_loss)
+        return loss, comm.nested_detach(logits), labels
+
+    def _predict_without_side_effects(self, inputs: Any) -> tuple[Any, Any]:
+        """Answers and labels of a batch; modes, records and random states of the run stay as they are."""
+        model = self.model_wrapped
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            with rng.scoped(), self._evaluating() as evaluation:
+                evaluation.records = Records()  # a loss may record() something, which belongs in no log
+                _, answers, labels = self.prediction_step(model, inputs, False)
+        finally:
+            for module, mode in modes:
+                module.training = mode
+        return answers, labels
+
+    def _evaluate(
+        self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
+    ) -> dict[str, float]:
+        """Evaluation during training; a schedule that follows a metric moves on it."""
+        before, num_logs = rng.capture(), len(self.state.log_history)
+        is_requested = self.control.should_evaluate
+        try:
+            with self._evaluating() as asked:
+                asked.is_scheduled = not skip_scheduler
+                metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
+        except Exception:  # a resumed run makes this evaluation from its beginning
+            rng.restore(before)
+            del self.state.log_history[num_logs:]
+            self.control.should_evaluate = is_requested
+            undone = ("should_evaluate", "should_save")
+            self._current_run.undone = [flag for flag in undone if getattr(self.control, flag)]
+            raise
+        self._report_to_hp_search(trial, self.state.global_step, metrics)
+        if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
+            self.lr_scheduler.step(
+                metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
+            )
+        return metrics
+
+    def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
+        """What `compute_metrics` gives for a whole set."""
+        if self.compute_metrics is None or collector.predictions is None or collector.labels is None:
+            return {}
+        assert self._current_evaluation is not None
+        prediction = self._current_evaluation.describe(collector, self.args.include_for_metrics)
+        return metric_tools.check_metrics(self.compute_metrics(prediction))
+
+    def _prepare_for_evaluation(self) -> nn.Module:
+        """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
+        if self.is_in_train:
+            model = self.model_wrapped
+        else:
+            start_time = time.time()
+            model = self._wrap_model(self.model_wrapped, training=False)
+            if self.optimizer is None:
+                self.model_preparation_time = round(time.time() - start_time, 4)
+            if self.args.fp16_full_eval or self.args.bf16_full_eval:
+                model = model.to(torch.float16 if self.args.fp16_full_eval else torch.bfloat16)
+        enter_evaluation(model, self.optimizer)
+        return model
+
+
+def build_collector(dataloader: Any, args: TrainingArguments) -> Collector:
+    """What gathers the results of one pass over a loader."""
+    return Collector(
+        num_samples=batch_tools.find_length(getattr(dataloader, "dataset", None)),
+        batch_size=args.eval_batch_size,
+        concat=args.eval_do_concat_batches,
+        loss_weighting=args.loss_weighting,
+        memory_limit=parse_memory_limit(args.eval_memory_limit),
+        spill_folder=args.output_dir,
+        find_rows=lambda: given_rows(dataloader),
+    )
+
+
+def main_input(model: nn.Module, inputs: Any, args: TrainingArguments) -> Any:
+    """What metrics see of a batch: its main input, or a dictionary of that and the kept columns."""
+    found = batch_tools.pick(inputs, [traits.main_input_name(model), *(args.keep_columns or ())])
+    return found if args.keep_columns else next(iter(found.values()), None)
+
+
+def add_speed(output: EvalLoopOutput, start_time: float, prefix: str, args: TrainingArguments) -> None:
+    """Add runtime and throughput to an evaluation's metrics."""
+    start_time += output.metrics.get(f"{prefix}_model_preparation_time", 0.0)
+    num_steps = math.ceil(output.num_samples / (args.eval_batch_size * args.world_size))
+    output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))

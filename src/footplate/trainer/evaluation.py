@@ -1,0 +1,118 @@
+"""`Evaluation`: all that lives as long as one evaluation or prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from footplate.arguments import TrainingArguments
+from footplate.evaluation import metrics as metric_tools
+from footplate.evaluation.collector import Collector
+from footplate.evaluation.rows import RowColumns
+from footplate.evaluation.streaming import StreamingMetrics, check_is_object, is_streaming
+from footplate.outputs import EvalPrediction
+from footplate.training.meter import Records
+
+
+class Evaluation:
+    """One pass over a set, or a round of such passes over several sets.
+
+    Args:
+        dataset: What is evaluated; the sets by name for a round; None where nobody said.
+        name: Which of several sets it is.
+        prefix: What every key of its metrics begins with.
+        outer: The evaluation inside which this one happens: a round, or one whose callbacks asked for it.
+    """
+
+    def __init__(
+        self,
+        dataset: Any = None,
+        name: str | None = None,
+        prefix: str = "eval",
+        outer: Evaluation | None = None,
+    ) -> None:
+        self.dataset, self.name, self.prefix = dataset, name, prefix
+        self.is_in_round = outer is not None and outer.holds_round
+        # asked for by the training loop, so that its end decides on the best model
+        self.is_scheduled = outer is not None and not self.is_in_round and outer.take_decision()
+        self.records: Records | None = None  # what record() gives, while batches go by
+        self.batch_weight = 1.0  # rows or items of the batch under way
+        self.weight = 0.0  # rows or items of the whole pass; of a round, those of its last pass
+
+    @property
+    def holds_round(self) -> bool:
+        """Whether it is a round over several sets, or happens inside one."""
+        return self.is_in_round or isinstance(self.dataset, dict)
+
+    def take_decision(self) -> bool:
+        """Whether this one decides on the best model, once: one that a callback asks for does not."""
+        decides, self.is_scheduled = self.is_scheduled, False
+        return decides
+
+    def record(self, name: str, value: torch.Tensor | float) -> None:
+        """Take an extra scalar, averaged over rows or items."""
+        assert self.records is not None
+        self.records.add(name, value, self.batch_weight, self.batch_weight)
+
+    def describe(self, collector: Collector, named: list[str]) -> EvalPrediction:
+        """All that was collected, and the rows that it is about, as `compute_metrics` gets it."""
+        indices = collector.indices
+        rows = None
+        if self.dataset is not None and indices is not None:
+            rows = RowColumns(self.dataset, indices)
+        return EvalPrediction(
+            collector.predictions,
+            collector.labels,
+            inputs=collector.inputs if "inputs" in named else None,
+            losses=collector.losses,
+            unpacks_losses="loss" in named,
+            columns=rows,
+            indices=indices,
+            dataset_name=self.name,
+        )
+
+
+class BatchMetrics:
+    """What measures an evaluation batch by batch: metric objects, or a function called for every batch.
+
+    Args:
+        compute_metrics: As it was given to the Trainer.
+        args: Whether a function is called for every batch, and what it gets besides predictions.
+        device: Where metric objects are moved to.
+    """
+
+    def __init__(self, compute_metrics: Any, args: TrainingArguments, device: torch.device) -> None:
+        check_is_object(compute_metrics)
+        self._stream = StreamingMetrics(compute_metrics, device) if is_streaming(compute_metrics) else None
+        self._function: Callable[..., dict[str, Any]] | None = (
+            compute_metrics if args.batch_eval_metrics and self._stream is None else None
+        )
+        self._named = args.include_for_metrics
+        self._result: dict[str, Any] = {}
+        self.are_used = args.batch_eval_metrics or self._stream is not None
+
+    def update(
+        self, inputs: Any, loss: Any, logits: Any, labels: Any, name: str | None, is_last: bool
+    ) -> None:
+        """Take in one batch; of a function, only its answer to the last one counts."""
+        if logits is None or labels is None:
+            return
+        if self._stream is not None:
+            self._stream.update(logits, labels)
+        elif self._function is not None:
+            prediction = EvalPrediction(
+                logits,
+                labels,
+                inputs=inputs if "inputs" in self._named else None,
+                losses=loss if "loss" in self._named else None,
+                dataset_name=name,
+            )
+            self._result = self._function(prediction, compute_result=is_last) or {}
+
+    def compute(self) -> dict[str, Any]:
+        """The metrics of all batches."""
+        return metric_tools.check_metrics(
+            self._stream.compute() if self._stream is not None else self._result
+        )

@@ -1,0 +1,112 @@
+"""What the Trainer tries before the first update: whether evaluation will give what is asked of it."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import Any
+
+from footplate import batch as batch_tools
+from footplate import comm, rng
+from footplate.data import columns
+from footplate.evaluation import metrics as metric_tools
+from footplate.evaluation.streaming import check_is_object
+from footplate.trainer.evaluating import Evaluating, build_collector
+from footplate.trainer.evaluation import BatchMetrics
+from footplate.training import checks, rehearsal, traits
+from footplate.training.meter import Records
+from footplate.training.modes import enter_training
+
+logger = logging.getLogger(__name__)
+
+
+class Rehearsing(Evaluating):
+    """One batch of each evaluation set, tried before hours go by; the run afterwards is the same."""
+
+    def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
+        """Refuse a best metric that evaluation will not give; warn of metrics that fail and of no loss."""
+        if self.args.eval_strategy == "no" or overrides_evaluation(type(self)):
+            return
+        check_is_object(self.compute_metrics)
+        sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
+        best = self.args.metric_for_best_model
+        with rng.scoped():
+            # a trial for its own sake must not reach code that counts its calls
+            if best is not None or (
+                self.compute_metrics is not None and not overrides_prediction(type(self))
+            ):
+                found = checks.keys_without_metrics(sets)
+                for name in sets:
+                    keys = self._rehearse_metrics(name, ignore_keys)
+                    found.update(f"{name}_{key}" if name else key for key in keys)
+                    found.update({"loss", checks.ANY_KEY}.intersection(keys))  # a round has its own loss
+                if best is not None:
+                    is_sure = not others_add_metrics(type(self), self.callback_handler.callbacks)
+                    checks.check_best_metric(best, found, self.label_names, is_sure)
+            for name, dataset in sets.items():
+                names = columns.names_of(dataset)
+                if not self._gives_nothing(names) or not batch_tools.has_length(dataset):
+                    continue
+                for inputs in islice(self.get_eval_dataloader(name or None), 1):
+                    # labels may be the collator's work, or there is a loss without labels
+                    is_suspect = self._gives_nothing(batch_tools.keys_of(inputs))
+                    model = self._prepare_for_evaluation()
+                    if is_suspect and self.prediction_step(model, inputs, True)[0] is None:
+                        logger.warning(checks.explain_no_labels(name, names, self.label_names))
+        enter_training(self.model_wrapped, self.optimizer)
+
+    def _gives_nothing(self, keys: list[str]) -> bool:
+        """Whether a batch with these keys has no labels, so that it gives neither a loss nor metrics."""
+        names = self.label_names or batch_tools.known_labels(dict.fromkeys(keys))
+        has_labels = bool(names) and any(name in keys for name in names)
+        return bool(keys) and not has_labels and not self.can_return_loss
+
+    def _rehearse_metrics(self, set_name: str, ignore_keys: list[str] | None) -> list[str]:
+        """The keys that evaluation gives on the first batch of a set; ANY_KEY where that cannot be known."""
+        dataset = self.eval_dataset[set_name] if set_name else self.eval_dataset
+        if self.args.batch_eval_metrics or not batch_tools.has_length(dataset):
+            return [checks.ANY_KEY]  # such a function counts what it is given; a stream may be read only once
+        which = f"the evaluation set {set_name!r}" if set_name else "the evaluation set"
+        try:
+            with rehearsal.undisturbed(self.compute_metrics, self.preprocess_logits_for_metrics):
+                return try_metrics(self, set_name, ignore_keys)
+        except rehearsal.CannotPutBack as reason:
+            logger.info("compute_metrics was not tried before training: %s.", reason)
+        except Exception as error:
+            logger.warning(checks.explain_failed_trial(which, rehearsal.describe_failure(error)))
+        return [checks.ANY_KEY]
+
+
+def try_metrics(trainer: Rehearsing, set_name: str, ignore_keys: list[str] | None) -> list[str]:
+    """The keys that the first batch of a set gives."""
+    model = trainer._prepare_for_evaluation()
+    by_batch = BatchMetrics(trainer.compute_metrics, trainer.args, trainer._device)
+    loader = trainer.get_eval_dataloader(set_name or None)
+    collector = build_collector(loader, trainer.args)
+    with trainer._evaluating(set_name or trainer.eval_dataset) as evaluation:
+        evaluation.records = Records()  # what a loss records now belongs in no log
+        for inputs in islice(loader, 1):
+            loss, logits, labels = trainer.prediction_step(model, inputs, False, ignore_keys=ignore_keys)
+            logits = metric_tools.preprocess(trainer.preprocess_logits_for_metrics, logits, labels)
+            num_rows = comm.find_batch_size(inputs)
+            collector.add(losses=loss, predictions=logits, labels=labels, num_rows=num_rows)
+            by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last=True)
+        metrics = by_batch.compute() if by_batch.are_used else trainer._compute_metrics(collector)
+    return [*metrics, *collector.loss_keys]
+
+
+def overrides_evaluation(trainer_class: type[Evaluating]) -> bool:
+    """Whether metrics come from an override of the user's own, where a rehearsal would not see them."""
+    return not (traits.is_ours(trainer_class.evaluate) and traits.is_ours(trainer_class.evaluation_loop))
+
+
+def overrides_prediction(trainer_class: type[Evaluating]) -> bool:
+    """Whether a trial would run code of the user's own besides compute_metrics."""
+    joints = (trainer_class.prediction_step, trainer_class.compute_loss, trainer_class.get_eval_dataloader)
+    return not all(traits.is_ours(joint) for joint in joints)
+
+
+def others_add_metrics(trainer_class: type[Evaluating], callbacks: list[Any]) -> bool:
+    """Whether `log` or a callback of the user's own may add to the metrics, which both are handed."""
+    events = [getattr(callback, name, None) for callback in callbacks for name in ("on_log", "on_evaluate")]
+    return not all(traits.is_ours(method) for method in (trainer_class.log, *events) if method is not None)

@@ -1,0 +1,238 @@
+"""`Run`: all that lives as long as one `train()`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from enum import Enum
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from footplate import rng
+from footplate.arguments import TrainingArguments
+from footplate.checkpoint.lock import FolderLock
+from footplate.checkpoint.resume import Differences
+from footplate.checkpoint.saves import Saves
+from footplate.data.feed import Feed
+from footplate.state import ExportableState, RunIdentity, TrainerControl, TrainerState, export_states
+from footplate.training.batches import TokenCounter
+from footplate.training.buffers import BufferKeeper
+from footplate.training.clock import Clock
+from footplate.training.facts import RunFacts
+from footplate.training.meter import Meter
+from footplate.training.plan import Extension, Position, TrainingPlan
+from footplate.training.retry import MicroBatches
+from footplate.training.signals import StopSignals
+from footplate.training.stopwatch import Stopwatch
+from footplate.training.watch import StepData, TrainWindow, accepts_update
+
+logger = logging.getLogger(__name__)
+
+
+class Resume(NamedTuple):
+    """What a run goes on from, if it does: settings that changed since, and a later end."""
+
+    changes: Differences = Differences()
+    extension: Extension | None = None
+    checkpoint: str | None = None
+
+
+class _UpdateStart(NamedTuple):
+    """What an update began with: the window of batches, and the random states before its first forward."""
+
+    window: list[tuple[Any, Any]]
+    states: rng.RandomStates | None
+
+
+class Stage(Enum):
+    """What the loop is doing, and so what is lost if it stops here."""
+
+    BETWEEN = "between two updates"
+    READING = "reading the batches of an update"
+    UPDATING = "making an update"
+    ENDING = "an update is made, and its end was not announced yet"
+
+
+class Run:
+    """One `train()`, made anew by each. A Trainer that has not trained has one too, which plans nothing.
+
+    Args:
+        args: The settings.
+        device: Where sums are kept.
+        shared: The dictionary that callbacks are handed at every event.
+        identity: The name of the run; a new one by default.
+        resume: What it goes on from.
+        lock: Keeps other runs out of the folder it writes to; None in processes that write nothing.
+    """
+
+    def __init__(
+        self,
+        args: TrainingArguments,
+        device: torch.device,
+        shared: dict[str, Any],
+        identity: RunIdentity | None = None,
+        resume: Resume | None = None,
+        lock: FolderLock | None = None,
+    ) -> None:
+        self._shared = shared
+        self._home = _find_working_folder()
+        self.lock = lock
+        self.identity = identity if identity is not None else RunIdentity()
+        self.resume = resume if resume is not None else Resume()
+        self.plan = TrainingPlan()
+        self.feed = Feed()
+        self.saves = Saves(lock.check if lock is not None else None)
+        self.signals = StopSignals()
+        self.meter = Meter(device)
+        self.step_data = StepData(shared)
+        self.facts = RunFacts()
+        self.window = TrainWindow(args.train_metrics_batches)
+        self.micro_batches = MicroBatches(args.auto_find_batch_size)
+        self.clock = Clock(args.max_time_seconds, args.save_every_seconds)
+        self.stopwatch = Stopwatch()
+        # of the model and optimizer of this run
+        self.parameters: list[nn.Parameter] = []
+        self.num_flos_parameters: int | None = None  # counted when first asked for
+        self.tokens = TokenCounter("no")
+        self.num_tokens_before = 0  # input tokens that were seen before this call
+        self.max_steps_before = 0  # the end that was planned before this call extended it
+        # of the last update
+        self.num_micro_batches = args.gradient_accumulation_steps
+        self.grad_norm: torch.Tensor | None = None
+        self.learning_rate: float | None = None
+        self.group_rates: dict[str, float] = {}
+        self.record_factor: Any = 1.0  # what a recorded value is multiplied by: the micro-batch's share
+        self.undone: list[str] = []  # events and flags of the control that an interruption leaves undone
+        self.buffers = BufferKeeper()
+        self.stage = Stage.BETWEEN
+        self._random = rng.Recorder()
+        self._read_states: rng.RandomStates | None = None  # before the batches of an update were read
+        self._update_start: _UpdateStart | None = None
+
+        if identity is None:
+            self.announce()
+
+    def announce(self) -> None:
+        """Tell callbacks the name of the run, and the prefixes that metrics begin with."""
+        self._shared.update(run_id=self.identity.run_id, metric_prefixes=("eval", "test"))
+
+    def anchor(self, path: str) -> str:
+        """A path as it was meant when the run began: a thread may change the working folder meanwhile."""
+        return os.path.join(self._home, path)
+
+    def locate(self, path: str) -> str:
+        """A path as the user wrote it, or anchored if it would mean another place by now."""
+        return path if _find_working_folder() == self._home else self.anchor(path)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was planned: then the next `train()` is another run."""
+        return self.plan.max_steps > 0
+
+    def begin(self, plan: TrainingPlan, loader: Any, device: torch.device) -> None:
+        """Set the run to where its plan starts."""
+        start = plan.start
+        self.plan = plan
+        self.feed = Feed(loader, start.epoch, start.samples_done, plan.first_batch, start.is_begun)
+        self.meter = Meter(device, plan.first_step)
+        self.undone = list(start.pending)
+        if start.last_update is not None:
+            rates = dict(start.last_update)
+            self.grad_norm = torch.tensor(rates.pop("grad_norm"))
+            self.learning_rate, self.group_rates = rates.pop("learning_rate"), rates
+
+    def new_state(self, control: TrainerControl, callbacks: list[Any]) -> TrainerState:
+        """The state of a run that has made no update."""
+        return TrainerState(stateful_callbacks=export_states(self.stateful(control, callbacks)))
+
+    def stateful(self, control: TrainerControl, callbacks: list[Any]) -> list[ExportableState]:
+        """Whatever has a state that belongs into a checkpoint, besides the position."""
+        candidates = [*callbacks, control, self.meter, self.identity, self.facts]
+        return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
+
+    @property
+    def position(self) -> Position:
+        """Where in the data the run is, as a checkpoint stores it."""
+        feed, last_update = self.feed, None
+        if self.undone and self.grad_norm is not None and self.learning_rate is not None:
+            norm = {"grad_norm": float(self.grad_norm), "learning_rate": self.learning_rate}
+            last_update = {**norm, **self.group_rates}
+        return Position(
+            feed.epoch, feed.samples_done, feed.is_begun, feed.is_over, tuple(self.undone), last_update
+        )
+
+    # ---- one update ----
+
+    def begin_reading(self) -> None:
+        """Note where an update starts to read."""
+        self.stage = Stage.READING
+        self._read_states = self._random.capture()
+        self.feed.begin_update()
+
+    def begin_update(self, may_undo: bool) -> None:
+        """Note what an update begins with: it may be given up, or `may_undo` says, be made again."""
+        self.stage = Stage.UPDATING
+        self.meter.begin_update()
+        self.buffers.note()
+        keeps_states = may_undo or self.feed.reads_stream_here
+        self._update_start = _UpdateStart(self.window.contents(), rng.capture() if keeps_states else None)
+
+    def undo_update(self) -> None:
+        """Go back to before the first forward: no gradients, the same random numbers, sums and buffers."""
+        assert self._update_start is not None
+        self.zero_grad()
+        self.meter.undo_update()
+        self.window.replace(self._update_start.window)
+        self.buffers.restore()
+        if self._update_start.states is not None:
+            rng.restore(self._update_start.states)
+
+    def finish_update(self, state: TrainerState, epoch: int, micro_batches: list[Any]) -> None:
+        """The weights have changed: count the update and what it used."""
+        self.zero_grad()
+        self.feed.advance(micro_batches)
+        state.global_step += 1
+        state.epoch = self.plan.epoch_at(epoch, self.feed.batches_done)
+        self.stage = Stage.ENDING
+
+    def give_up_update(self) -> None:
+        """Go back to the end of the last update, so that a resumed run makes this one from its beginning."""
+        if self.stage in (Stage.BETWEEN, Stage.ENDING):
+            return
+        assert self._read_states is not None
+        if not self._random.compare():
+            logger.warning(
+                "Something draws from Python's random generator for the first time: a resumed run may draw "
+                "other numbers from it than this one."
+            )
+        if self.stage is Stage.UPDATING:
+            self.undo_update()
+        # what was read of a stream is kept: its samples cannot be read twice
+        if self.stage is Stage.READING or not self.feed.reads_stream_here:
+            self.feed.rewind()
+            rng.restore(self._read_states)
+        self.stage = Stage.BETWEEN
+
+    def accepts_update(self, policy: str, step: int) -> bool:
+        """Whether the gradients may change the weights; asks the device only if `policy` wants it to."""
+        assert self.grad_norm is not None
+        self.meter.watch(self.grad_norm)
+        if policy == "warn" or accepts_update(policy, self.grad_norm, self.meter.update_loss, step):
+            return True
+        self.meter.refuse_update()
+        return False
+
+    def zero_grad(self) -> None:
+        """Free the gradients of all parameters."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def _find_working_folder() -> str:
+    """The working folder; empty if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""

@@ -1,0 +1,111 @@
+"""How the Trainer saves itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from footplate import rng
+from footplate.checkpoint import arguments as argument_files
+from footplate.checkpoint import rotation, weights
+from footplate.checkpoint.publish import Contents
+from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.checkpoint.runs import belongs_to
+from footplate.state import export_states
+from footplate.trainer.api import TrainerApi
+from footplate.training import traits
+
+
+class Saving(TrainerApi):
+    """Sealed checkpoints, written while training goes on."""
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model so that `from_pretrained`, or footplate, can load it.
+
+        Args:
+            output_dir: The folder; default `args.output_dir`.
+        """
+        if self.args.should_save:
+            traits.call_with_declared(
+                self._save,
+                output_dir=output_dir or self._current_run.locate(str(self.args.output_dir)),
+                state_dict=None,
+            )
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Write weights, configuration, processing class and arguments into a folder."""
+        folder = output_dir or self.args.output_dir
+        assert folder is not None
+        os.makedirs(folder, exist_ok=True)
+        weights.save_weights(self.model, folder, state_dict)
+        processing: Any = self.processing_class or getattr(self.data_collator, "tokenizer", None)
+        if hasattr(processing, "save_pretrained"):
+            processing.save_pretrained(folder)
+        argument_files.save_arguments(self.args.to_dict(), folder)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
+        """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
+        run, run_dir = self._current_run, self._get_output_dir(trial)
+        step = self.state.global_step
+        folder = run.anchor(os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
+        if metrics is not None:
+            self._determine_best_metric(metrics, trial)
+        self._current_run.clock.note_save()
+        if not self.args.should_save:
+            return
+        run.saves.join()  # one copy, one write: the last one must be done with both
+        rotation.make_way(folder, run.identity.run_id)
+        run.saves.write(
+            folder,
+            step,
+            self._capture_contents(run_dir),
+            self.model.state_dict(),
+            save_model=lambda staging: traits.call_with_declared(
+                self.save_model, output_dir=staging, _internal_call=True
+            ),
+            save_copy=self._save,
+            after=lambda: self._rotate_checkpoints(output_dir=run.anchor(run_dir)),
+            in_background=self._saves_in_background(),
+        )
+
+    def _saves_in_background(self) -> bool:
+        """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
+        joints = ("save_model", "_save", "_save_checkpoint")
+        is_own = any(getattr(type(self), name) is not getattr(Saving, name) for name in joints)
+        is_watched = self.callback_handler.listens("on_save")
+        return self.args.save_in_background and self.is_in_train and not is_own and not is_watched
+
+    def _prepare_first_save(self) -> None:
+        """Make the memory of the first copy while training goes on."""
+        if self.args.save_strategy != "no" and not self.args.save_only_model and self._saves_in_background():
+            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            self._current_run.saves.prepare(state)
+
+    def _capture_contents(self, run_dir: str) -> Contents:
+        """The state of the run as it is now, apart from the model."""
+        run = self._current_run
+        self.store_flos()
+        self.state.num_input_tokens_seen += run.meter.drain_tokens()
+        best_step = self.state.best_global_step
+        if best_step is not None:
+            best = os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{best_step}")
+            is_now = best_step == self.state.global_step
+            if is_now or belongs_to(Path(run.anchor(best)), run.identity.run_id):
+                self.state.best_model_checkpoint = best
+            elif Path(self.state.best_model_checkpoint or "").name != Path(best).name:
+                self.state.best_model_checkpoint = None  # it was of an earlier best
+        self.state.stateful_callbacks = export_states(
+            [*run.stateful(self.control, self.callback_handler.callbacks), run.position]
+        )
+        contents = Contents(self.state.to_json_text())
+        if not self.args.save_only_model:
+            contents.loader = run.feed.state()
+            contents.optimizer = self.optimizer.state_dict()
+            contents.schedule = self.lr_scheduler.state_dict()
+            contents.rng = rng.capture()
+            if self._strategy.scaler is not None:
+                contents.scaler = self._strategy.scaler.state_dict()
+        return contents

@@ -1,0 +1,390 @@
+"""Training itself: a run, an epoch, an update, each on its own screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from footplate import rng
+from footplate.arguments import TrainingArguments
+from footplate.checkpoint import resume
+from footplate.checkpoint import runs as run_folders
+from footplate.checkpoint.lock import own_folder
+from footplate.checkpoint.publish import check_intact, load_loader_state
+from footplate.checkpoint.rotation import remove_leftovers
+from footplate.evaluation import metrics as metric_tools
+from footplate.optim import groups, schedules
+from footplate.outputs import TrainOutput
+from footplate.trainer.data import Data
+from footplate.trainer.preparing import Preparing, find_saved_state
+from footplate.trainer.rehearsing import Rehearsing
+from footplate.trainer.run import Resume, Run, Stage
+from footplate.trainer.saving import Saving
+from footplate.trainer.stepping import Stepping, describe_weighting
+from footplate.training import batches, checks, patches, traits
+from footplate.training.facts import RunFacts, collect_facts
+from footplate.training.plan import choose_extension
+from footplate.training.signals import StopRequested, ignore_children
+
+logger = logging.getLogger(__name__)
+
+
+class Training(Preparing, Data, Stepping, Rehearsing, Saving):
+    """The loop, on the parts that it calls."""
+
+    def train(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        *,
+        extend_to_epochs: float | None = None,
+        extend_to_steps: int | None = None,
+        extend_policy: str = "stretch",
+        **kwargs: Any,
+    ) -> TrainOutput:
+        """Train, from the start or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: A checkpoint's folder; True for the newest intact one of the run that
+                saved last in `args.output_dir`; "auto" for that if there is one, else the start.
+            trial: The trial of a hyperparameter search.
+            ignore_keys_for_eval: Keys of the model's outputs to leave out of evaluation.
+            extend_to_epochs: Go on from the last checkpoint past the planned end, to so many epochs.
+            extend_to_steps: The same, to so many updates.
+            extend_policy: What the schedule does then: "stretch", "hold" or "restart".
+        """
+        extension = choose_extension(
+            self.args, extend_to_epochs, extend_to_steps, kwargs.pop("extend_to", None), extend_policy
+        )
+        wanted = kwargs.pop("model_path", None) or resume_from_checkpoint or extension is not None
+        if kwargs:
+            raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
+        folder = os.path.abspath(self._get_output_dir(trial))
+        with own_folder(folder) if self.is_world_process_zero() else nullcontext() as lock:
+            if lock is not None and lock.is_held:
+                remove_leftovers(folder, is_sole=True)
+            checkpoint = resume.find_checkpoint(wanted, folder, run_folders.overwrites(self.args))
+            self._memory_tracker.start()
+            changes = resume.Differences()
+            facts = collect_facts(self.train_dataset, self.model)
+            if checkpoint is not None:
+                changes = resume.review_resume(checkpoint, self.args.to_dict(), facts)
+            # the first run keeps the name under which an evaluation before it was reported
+            identity = None if self._current_run.has_begun else self._current_run.identity
+            shared = self.callback_handler.extras
+            self._current_run = run = Run(
+                self.args, self._device, shared, identity, Resume(changes, extension, checkpoint), lock
+            )
+            run.facts = RunFacts(facts)
+            self.is_in_train = True
+            try:
+                self._prepare_model_for_run(trial, checkpoint)
+                with run.signals, patches.embedding_noise(self.model, self.neftune_noise_alpha):
+                    result: TrainOutput = traits.call_with_declared(
+                        self._inner_training_loop,
+                        batch_size=self._train_batch_size,
+                        args=self.args,
+                        resume_from_checkpoint=checkpoint,
+                        trial=trial,
+                        ignore_keys_for_eval=ignore_keys_for_eval,
+                    )
+            finally:
+                self.is_in_train = False
+                run.step_data.release()
+                run.saves.join()
+            if run.signals.received:
+                run.signals.leave()
+            return result
+
+    def _inner_training_loop(
+        self,
+        batch_size: int | None = None,
+        args: TrainingArguments | None = None,
+        resume_from_checkpoint: str | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """A whole run: prepare, epochs, results."""
+        loader = self.get_train_dataloader()
+        saved = find_saved_state(resume_from_checkpoint)
+        plan = self._plan_run(loader, saved)
+        self._begin_run(plan, loader, saved)
+        model = self._prepare_for_training(loader, resume_from_checkpoint)
+        # the first optimizer of a process imports for seconds, which is not the run's time
+        self._current_run.plan = plan = dataclasses.replace(plan, start_time=time.time())
+        self._check_evaluation(ignore_keys_for_eval)
+        logger.info("Training %s: %s", type(self.model).__name__, plan)
+
+        self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
+        try:
+            if self.args.eval_on_start and plan.first_step == 0:
+                self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            if resume_from_checkpoint is not None:
+                self._resume_position(resume_from_checkpoint, model, trial, ignore_keys_for_eval)
+            if plan.first_step < plan.max_steps:
+                for epoch in range(plan.start.epoch, plan.num_epochs):
+                    self._event("on_epoch_begin")
+                    self._run_epoch(model, epoch, trial, ignore_keys_for_eval)
+                    if self.control.should_training_stop:
+                        break
+        except StopRequested:
+            with ignore_children():
+                self._save_checkpoint(model, trial)
+                self._current_run.saves.join()
+        except Exception as error:
+            # a signal to the whole group of processes may have ended a worker first
+            if not self._seal_after(error, model, trial) or not self._current_run.signals.received:
+                raise
+        return self._finish_training()
+
+    def _seal_after(self, error: Exception, model: nn.Module, trial: Any) -> bool:
+        """Seal the last whole update before an error of the user's code ends the run; False if it was not."""
+        run, step = self._current_run, self.state.global_step
+        if not self.args.save_on_error or self.args.save_strategy == "no" or step == run.plan.first_step:
+            return False
+        if run.stage is Stage.ENDING:
+            run.undone = ["on_step_end"]
+        elif run.stage is Stage.BETWEEN:
+            flags = ("should_log", "should_evaluate", "should_save")
+            run.undone = [flag for flag in flags if getattr(self.control, flag)]
+        try:
+            with ignore_children():
+                run.give_up_update()
+                if run.saves.sealed_step != step or run.undone:
+                    self._save_checkpoint(model, trial)
+                return run.saves.report_sealed(step, error)
+        except Exception as failure:
+            logger.error("After %s no checkpoint could be written: %s", type(error).__name__, failure)
+            return False
+
+    def _resume_position(
+        self, checkpoint: str, model: nn.Module, trial: Any, ignore_keys: list[str] | None
+    ) -> None:
+        """Go to the point where the checkpoint was written, and finish what was interrupted there."""
+        run = self._current_run
+        self._load_rng_state(checkpoint)
+        run.feed.resume(None if self.args.ignore_data_skip else load_loader_state(checkpoint))
+        if run.undone:
+            for name in run.undone:
+                if name.startswith("on_"):
+                    self._event(name)
+                else:
+                    setattr(self.control, name, True)
+            run.undone = []
+            self._report(model, trial, run.feed.epoch, ignore_keys)
+        run.feed.random_states = rng.capture()
+
+    def _run_epoch(self, model: nn.Module, epoch: int, trial: Any, ignore_keys: list[str] | None) -> None:
+        """One pass over the loader. Each turn is one update: accumulate, clip, step, report."""
+        run, plan, feed = self._current_run, self._current_run.plan, self._current_run.feed
+        epoch_iterator = feed.start_epoch(epoch)
+        for size in plan.update_sizes(feed.batches_done):
+            run.begin_reading()
+            micro_batches, num_items = traits.call_positional(
+                self.get_batch_samples, epoch_iterator, size, self._device
+            )
+            run.stopwatch.lap("data")
+            if not micro_batches:  # the stream ended sooner than its length promised
+                if feed.batches_done == 0:
+                    checks.report_no_batch(self.state.global_step)
+                    self.control.should_training_stop = True
+                break
+            if self.state.global_step == plan.first_step:
+                describe_weighting(self, micro_batches[0], plan)
+            self._event("on_step_begin")
+            run.stopwatch.lap("callbacks")
+            if not self._accumulate(model, micro_batches, num_items):
+                break  # a callback ended the run in the middle of an update
+            run.grad_norm = self._clip_grad_norm(model)
+            self._event("on_pre_optimizer_step")
+            # a loss scaler must see every step: it refuses those that overflow by itself
+            accepted = self._strategy.is_scaled or run.accepts_update(
+                self.args.on_nonfinite, self.state.global_step + 1
+            )
+            if accepted:
+                self.optimizer.step()
+            try:
+                self._event("on_optimizer_step")
+            finally:  # the weights have changed: whatever a callback raises, this update counts
+                run.learning_rate = self._get_learning_rate()  # of this update, before the schedule moves on
+                if self.args.param_groups:
+                    run.group_rates = groups.named_rates(self.optimizer)
+                if accepted and not self._strategy.step_was_skipped:
+                    schedules.advance(self.lr_scheduler)
+                run.finish_update(self.state, epoch, micro_batches)
+            run.stopwatch.lap("optimizer")
+            run.stage = Stage.BETWEEN
+            self._event("on_step_end")
+            run.step_data.release()
+            if self.state.global_step == plan.first_step + 1:
+                self._prepare_first_save()
+            self.control.should_save |= run.clock.should_save()
+            self._report(model, trial, epoch, ignore_keys)
+            if run.signals.received or run.clock.should_stop():
+                raise StopRequested
+            if self.control.should_epoch_stop or self.control.should_training_stop:
+                break
+
+        run.stage, feed.is_over = Stage.BETWEEN, True
+        self._event("on_epoch_end")
+        self._report(model, trial, epoch, ignore_keys)
+
+    def _report(self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None) -> None:
+        """Let the last joint of an update do what the callbacks asked for."""
+        run = self._current_run
+        run.stopwatch.lap("callbacks")
+        run.saves.poll()  # a failed write is reported at the next update
+        for seal in run.saves.sealed():
+            self._event("on_seal", **seal)
+        traits.call_with_declared(
+            self._maybe_log_save_evaluate,
+            tr_loss=run.meter.loss,
+            grad_norm=run.grad_norm,
+            model=model,
+            trial=trial,
+            epoch=epoch,
+            ignore_keys_for_eval=ignore_keys,
+            start_time=run.plan.start_time,
+            learning_rate=run.learning_rate,
+        )
+
+    def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
+        """Add up the gradients of one update; False where a callback asked to stop half-way."""
+        run = self._current_run
+        run.begin_update(
+            may_undo=run.micro_batches.enabled or self.args.on_nonfinite != "warn" or len(loaded) > 1
+        )
+        while True:
+            micro_batches = run.micro_batches.cut(loaded)
+            try:
+                return self._accumulate_once(model, micro_batches, num_items)
+            except StopRequested:
+                run.give_up_update()
+                raise
+            except (RuntimeError, MemoryError) as error:
+                if not run.micro_batches.shrink(error, micro_batches):
+                    raise
+                run.undo_update()
+                self.state.train_batch_size = run.micro_batches.max_rows
+
+    def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
+        run = self._current_run
+        run.num_micro_batches = len(micro_batches)
+        step: Any = self.training_step
+        extra: tuple[Any, ...] = (num_items,)
+        every = self.args.torch_empty_cache_steps
+        if not traits.takes_positional(step, 3):  # from before 4.46, when the accelerator divided the loss
+            extra = ()
+            self.accelerator.gradient_accumulation_steps = len(micro_batches)
+        for inputs, is_last in batches.mark_last(micro_batches):
+            with self._strategy.accumulate(model, sync=is_last):
+                result: Any = step(model, inputs, *extra)
+            run.stopwatch.lap("backward")
+            run.meter.add(result[0] if isinstance(result, tuple) else result)
+            run.meter.flos += self.floating_point_ops(inputs)
+            run.meter.add_tokens(run.tokens.count(inputs))
+            if every is not None and self.state.global_step % every == 0:
+                torch.cuda.empty_cache()
+            if not is_last:
+                self._event("on_substep_end")
+                if run.signals.received:
+                    raise StopRequested
+                if self.control.should_epoch_stop or self.control.should_training_stop:
+                    return False
+        return True
+
+    def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
+        """Clip the gradients to `args.max_grad_norm` and return their norm before that."""
+        return self._strategy.clip_grad_norm(self._current_run.parameters, self.args.max_grad_norm)
+
+    def _maybe_log_save_evaluate(
+        self,
+        tr_loss: torch.Tensor,
+        grad_norm: Any = None,
+        model: Any = None,
+        trial: Any = None,
+        epoch: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+        start_time: float | None = None,
+        learning_rate: float | None = None,
+    ) -> None:
+        """Do what the control asks for: log, evaluate, save."""
+        run = self._current_run
+        if isinstance(grad_norm, nn.Module):  # super() called in the order of before 4.38, without a norm
+            model, trial, epoch, ignore_keys_for_eval = grad_norm, model, trial, epoch
+            grad_norm = run.grad_norm
+        if self.control.should_log and self.state.global_step > run.meter.last_logged_step:
+            if tr_loss is not run.meter.loss:
+                run.meter.take_over(tr_loss)
+            logs = run.meter.drain(self.state.global_step)  # host sync
+            if grad_norm is not None:
+                logs["grad_norm"] = float(grad_norm)
+            logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
+            logs.update(run.group_rates)
+            train_metrics = metric_tools.plain_numbers(run.window.compute(self.compute_metrics))
+            logs.update(metric_tools.prefix_keys(train_metrics, "train"))
+            self.store_flos()
+            traits.call_with_declared(self.log, logs=logs, start_time=start_time)
+
+        metrics = None
+        if self.control.should_evaluate:
+            metrics = self._evaluate(trial, ignore_keys_for_eval)
+            run.stopwatch.lap("evaluation")
+            is_best = self._determine_best_metric(metrics, trial)
+            if self.args.save_strategy == "best":
+                self.control.should_save = is_best
+            elif is_best and self.args.load_best_model_at_end:
+                self.control.should_save = True  # saved when measured, whatever the schedule of saves
+
+        if self.control.should_save:
+            traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=metrics)
+            run.stopwatch.lap("saving")
+            self._event("on_save")
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add epoch and step, keep the entry in the history and hand it to the callbacks.
+
+        Args:
+            logs: What to log; the epoch is added to it.
+            start_time: When training began, for tokens per second.
+        """
+        run, state = self._current_run, self.state
+        logs["epoch"] = state.epoch
+        if self.args.include_num_input_tokens_seen != "no":
+            state.num_input_tokens_seen += run.meter.drain_tokens()
+            logs["num_input_tokens_seen"] = state.num_input_tokens_seen
+            if start_time is not None:
+                num_tokens = state.num_input_tokens_seen - run.num_tokens_before
+                logs.update(metric_tools.speed_metrics("train", start_time, num_tokens=num_tokens))
+        state.log_history.append({**logs, "step": state.global_step})
+        self._event("on_log", logs=logs, seconds=run.stopwatch.drain())
+
+    def _finish_training(self) -> TrainOutput:
+        """Results of the run, and the best model where that is asked for."""
+        run, plan, step = self._current_run, self._current_run.plan, self.state.global_step
+        train_loss = run.meter.mean_loss(step)
+        num_steps = step - plan.first_step
+        num_samples = plan.num_train_samples * num_steps / max(plan.max_steps, 1)
+        metrics = metric_tools.speed_metrics("train", plan.start_time, num_samples, num_steps)
+        self.store_flos()
+        metrics["total_flos"], metrics["train_loss"] = self.state.total_flos, train_loss
+        self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
+        traits.call_with_declared(self.log, logs=metrics)
+        error = run.saves.join()
+        for seal in run.saves.sealed():
+            self._event("on_seal", **seal)
+        run.saves.check_last(error)
+        best = self.state.best_model_checkpoint
+        if self.args.load_best_model_at_end and best is not None and not run.signals.received:
+            check_intact(run.anchor(best))
+            self._load_best_model()
+        self._event("on_train_end")
+        return TrainOutput(step, train_loss, metrics)

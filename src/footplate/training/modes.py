@@ -1,0 +1,21 @@
+"""Switch model and optimizer between training and evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+def enter_training(model: nn.Module, optimizer: Any) -> None:
+    """Switch to training; some optimizers keep one set of weights for training and one for evaluation."""
+    model.train()
+    if callable(getattr(optimizer, "train", None)):
+        optimizer.train()
+
+
+def enter_evaluation(model: nn.Module, optimizer: Any) -> None:
+    """Switch to evaluation, with the weights that the optimizer keeps for it."""
+    model.eval()
+    if callable(getattr(optimizer, "eval", None)):
+        optimizer.eval()

@@ -1,0 +1,108 @@
+"""What footplate says on the process's own streams: its log where nobody else shows it, and printed lines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import textwrap
+from typing import TextIO
+
+logger = logging.getLogger(__name__)
+
+COLORS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m"}
+PLAIN = "\x1b[0m"
+
+_failed_streams: set[str] = set()  # streams that could not be written, which is said once
+
+
+def say(text: str, stream: TextIO | None) -> None:
+    """Print whole lines above the progress bars; a stream that cannot be written is named once."""
+    if stream is None:  # a program without a console has no streams
+        return
+    try:
+        _write(text, stream)
+    except (OSError, ValueError) as error:  # a full disk, a closed pipe, a closed file: training goes on
+        report_failed_stream(stream, error)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    # a character that the encoding does not have must not stop training
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    bars = sys.modules.get("tqdm")  # if it is not imported, there is no bar
+    if bars is not None:
+        bars.tqdm.write(text, file=stream)  # takes open bars away, writes, draws them again
+    else:
+        stream.write(text + "\n")
+    stream.flush()  # a program may read the pipe during the run
+
+
+def report_failed_stream(stream: TextIO, error: Exception) -> None:
+    """Log once that a stream cannot be written; if it is stderr, the journal and the report still say so."""
+    name = str(getattr(stream, "name", stream))
+    if name not in _failed_streams:
+        _failed_streams.add(name)  # before the warning, which may go to the same stream
+        logger.warning(
+            "%s cannot be written, so lines are missing in it: %s. Training continues.", name, error
+        )
+
+
+# ---- the log ----
+
+
+class OwnHandler(logging.Handler):
+    """A handler of footplate's own: it does not count as a logging set-up of the user."""
+
+
+class Voice(OwnHandler):
+    """Shows footplate's log on stderr unless the user has set up logging; then the user's handlers do.
+
+    A logger without handlers would show warnings through Python's last resort, but the run's journal listens
+    to the same logger, and then Python shows nothing.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the record, unless a handler of the user gets it."""
+        if is_shown_by_user(record.name):
+            return
+        try:
+            say(self.describe(record, sys.stderr), sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+    def describe(self, record: logging.LogRecord, stream: TextIO | None) -> str:
+        """The record as it is printed: named; on a terminal in colour, and no wider than that."""
+        name = f" {record.levelname.lower()}:" if record.levelno >= logging.WARNING else ""
+        text = f"footplate:{name} {self.format(record)}"
+        if stream is None or not stream.isatty():
+            return text
+        text = _wrap(text, shutil.get_terminal_size((100, 24)).columns)
+        color = "" if "NO_COLOR" in os.environ else COLORS.get(record.levelno, "")
+        return text.replace(name, f"{color}{name}{PLAIN}", 1) if color else text
+
+
+def _wrap(text: str, width: int) -> str:
+    """The lines of `text` broken between words; a path or a command is never broken."""
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
+
+
+def install_voice() -> None:
+    """Let footplate's log be seen from now on; a second call changes nothing."""
+    root = logging.getLogger("footplate")
+    if not any(isinstance(handler, Voice) for handler in root.handlers):
+        root.addHandler(Voice())
+
+
+def is_shown_by_user(name: str) -> bool:
+    """Whether a handler that is not footplate's own gets the records of this logger."""
+    current: logging.Logger | None = logging.getLogger(name)
+    while current is not None:
+        if any(not isinstance(handler, OwnHandler) for handler in current.handlers):
+            return True
+        current = current.parent if current.propagate else None
+    return False

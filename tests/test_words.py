@@ -1,0 +1,39 @@
+"""Words for true and false: one list for settings and environment variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from footplate.words import is_true, read_flag, string_to_bool
+
+TRUE = ["1", "true", "T", "yes", "Y", "ON", "True"]
+FALSE = ["0", "false", "F", "no", "N", "Off"]
+
+
+@pytest.mark.parametrize("text", TRUE)
+def test_a_word_for_true_is_true_everywhere(text, monkeypatch):
+    monkeypatch.setenv("FOOTPLATE_TEST_FLAG", text)
+    assert (is_true(text), string_to_bool(text), read_flag("FOOTPLATE_TEST_FLAG")) == (True, True, True)
+
+
+@pytest.mark.parametrize("text", [*FALSE, "", "perhaps"])
+def test_any_other_text_in_a_variable_is_false(text, monkeypatch):
+    monkeypatch.setenv("FOOTPLATE_TEST_FLAG", text)
+    assert not read_flag("FOOTPLATE_TEST_FLAG")
+
+
+def test_a_variable_that_is_not_set_is_false(monkeypatch):
+    monkeypatch.delenv("FOOTPLATE_TEST_FLAG", raising=False)
+    assert not read_flag("FOOTPLATE_TEST_FLAG")
+
+
+def test_a_setting_must_be_one_of_the_words():
+    assert [string_to_bool(text) for text in FALSE] == [False] * len(FALSE)
+    for text in ("", "perhaps", "2"):
+        with pytest.raises(ValueError, match=f"'{text}' is neither true nor false: use true or false"):
+            string_to_bool(text)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_bool_stays_a_bool(flag):
+    assert string_to_bool(flag) is flag

@@ -1,0 +1,171 @@
+"""One evaluation batch is tried before step 1: what fails is shown, and the run is the same as without."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+import transformers
+from torch.utils.data import IterableDataset
+
+import footplate
+import tiny
+from footplate import Trainer, TrainerCallback
+
+DATA = tiny.regression_data(16)
+EVERY_STEP = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+
+
+def build(folder, compute_metrics=None, trainer=Trainer, eval_dataset=DATA, callbacks=(), **settings):
+    arguments = tiny.arguments(folder, **{**EVERY_STEP, **settings})
+    given = {"train_dataset": DATA, "eval_dataset": eval_dataset, "compute_metrics": compute_metrics}
+    return trainer(tiny.Regression(), arguments, callbacks=list(callbacks), **given)
+
+
+def broken(prediction):
+    return {"f1": {}["missing"]}
+
+
+def test_metrics_that_fail_are_shown_before_the_first_update(tmp_path, caplog):
+    class Stops(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            assert "compute_metrics was tried" in caplog.text
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, broken, callbacks=[Stops()]).train()
+    (record,) = [record for record in caplog.records if "compute_metrics was tried" in record.getMessage()]
+    assert record.levelno == logging.WARNING
+    line = broken.__code__.co_firstlineno + 1
+    for part in ("KeyError: 'missing'", f"{__file__}, line {line}, in broken", '{}["missing"]', "goes on"):
+        assert part in record.getMessage()
+
+
+def test_training_goes_on_where_one_batch_is_too_few(tmp_path, caplog):
+    def needs_all(prediction):
+        assert len(prediction.predictions) == len(DATA)
+        return {"f1": 1.0}
+
+    assert build(tmp_path, needs_all).train().global_step == 4
+    assert "compute_metrics was tried" in caplog.text
+    assert "AssertionError" in caplog.text
+
+
+def test_an_evaluation_that_fails_otherwise_is_shown_too(tmp_path, caplog):
+    """As with transformers, such a run trains until its first evaluation."""
+    rows = [{**row, "x": torch.tensor([1.0, 2.0])[: 1 + number % 2]} for number, row in enumerate(DATA)]
+    trainer = build(tmp_path, lambda prediction: {}, eval_dataset=rows)
+    with pytest.raises(ValueError, match="different shapes"):
+        trainer.train()
+    assert trainer.state.global_step == 2
+    assert "the first batch of the evaluation set, and evaluation failed: ValueError" in caplog.text
+
+
+@pytest.mark.parametrize("best", [None, "score"])
+def test_a_function_that_counts_its_calls_sees_the_evaluations_alone(tmp_path, best):
+    seen = []
+
+    def counts(prediction):
+        seen.append(len(prediction.predictions))
+        counts.calls = getattr(counts, "calls", 0) + 1
+        return {"score": float(len(seen))}
+
+    trainer = build(tmp_path, counts, metric_for_best_model=best)
+    trainer.train()
+    assert seen == [16, 16]
+    assert counts.calls == 2
+    assert [entry["eval_score"] for entry in trainer.state.log_history if "eval_score" in entry] == [1.0, 2.0]
+
+
+class Accuracy:
+    """A metric object that is never reset, so that it would keep a trial."""
+
+    def __init__(self):
+        self.batches = []
+
+    def update(self, predictions, labels):
+        self.batches.append(len(predictions))
+
+    def compute(self):
+        return {"rows": float(sum(self.batches))}
+
+
+def test_a_metric_object_sees_the_evaluations_alone(tmp_path):
+    metric = Accuracy()
+    trainer = build(tmp_path, metric, metric_for_best_model="rows")
+    trainer.train()
+    assert sum(metric.batches) == 32
+
+
+@pytest.mark.parametrize("joint", ["prediction_step", "compute_loss", "get_eval_dataloader"])
+def test_code_of_a_subclass_is_not_run_for_a_trial(tmp_path, joint):
+    """As with transformers: as many calls as there are batches."""
+    counted = {}
+    for library in (footplate, transformers):
+
+        def spy(self, *args, _library=library, **kwargs):
+            counted[_library.__name__] = counted.get(_library.__name__, 0) + 1
+            return getattr(_library.Trainer, joint)(self, *args, **kwargs)
+
+        counting = type("Counting", (library.Trainer,), {joint: spy})
+        counting(
+            tiny.Regression(),
+            tiny.arguments(tmp_path, library, **EVERY_STEP),
+            train_dataset=DATA,
+            eval_dataset=DATA,
+            compute_metrics=lambda prediction: {"f1": 1.0},
+        ).train()
+    assert counted["footplate"] == counted["transformers"]
+
+
+class AddsOnLog(TrainerCallback):
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "eval_loss" in logs:
+            logs["eval_added"] = 1.0 + state.global_step
+
+
+class AddsInLog(Trainer):
+    def log(self, logs, *args, **kwargs):
+        if "eval_loss" in logs:
+            logs["eval_added"] = 1.0 + self.state.global_step
+        super().log(logs, *args, **kwargs)
+
+
+@pytest.mark.parametrize("adds", ["a callback", "an override"])
+def test_a_metric_that_a_callback_or_log_adds_may_decide_on_the_best(tmp_path, adds, caplog):
+    given = {"callbacks": [AddsOnLog()]} if adds == "a callback" else {"trainer": AddsInLog}
+    trainer = build(tmp_path, metric_for_best_model="added", **given)
+    trainer.train()
+    assert (trainer.state.best_metric, trainer.state.best_global_step) == (5.0, 4)
+    assert "metric_for_best_model='added' is not among what evaluation gives" in caplog.text
+
+
+def test_a_stream_is_not_read_for_a_trial(tmp_path):
+    class Once(IterableDataset):
+        started = 0
+
+        def __iter__(self):
+            self.started += 1
+            return iter(DATA)
+
+    stream = Once()
+    trainer = build(tmp_path, lambda prediction: {"f1": 1.0}, eval_dataset=stream, metric_for_best_model="f1")
+    trainer.train()
+    assert stream.started == 2
+
+
+def test_the_run_is_the_same_with_a_trial_and_without(tmp_path):
+    """A model with dropout and shuffled data: losses to the last bit."""
+    losses = []
+    for compute_metrics in (None, lambda prediction: {"f1": 1.0}):
+        trainer = Trainer(
+            tiny.bert_classifier(),
+            tiny.arguments(tmp_path, logging_steps=1, **EVERY_STEP),
+            train_dataset=tiny.classification_data(40),
+            eval_dataset=tiny.classification_data(9),
+            compute_metrics=compute_metrics,
+        )
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[0] == losses[1]
