@@ -105,7 +105,7 @@ def test_a_second_process_is_refused_with_who_has_the_folder_and_what_to_do(tmp_
     start = time.monotonic()
     with pytest.raises(FolderInUse) as refused, own_folder(str(tmp_path)):
         pass
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < locks.PATIENCE_SECONDS / 2  # it did not watch
     host = this_process().host
     text = str(refused.value)
     assert f"{tmp_path} is in use by process {child.pid} on {host}, which began 0 seconds ago" in text
@@ -126,7 +126,7 @@ def test_a_killed_process_keeps_nobody_out_not_even_before_its_parent_notices(tm
     start = time.monotonic()
     with own_folder(str(tmp_path)):
         assert json.loads(Path(lock_file(tmp_path)).read_text())["pid"] == os.getpid()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < locks.PATIENCE_SECONDS / 2  # it did not watch
     child.wait()
 
 
@@ -326,7 +326,7 @@ def test_a_lock_forgotten_long_ago_is_not_watched(tmp_path):
     locked_elsewhere(tmp_path, seconds_ago=7200)
     start = time.monotonic()
     with own_folder(str(tmp_path)):
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < locks.PATIENCE_SECONDS / 2  # it did not watch
 
 
 def test_a_lock_from_before_this_machine_started_is_not_watched(tmp_path, monkeypatch):
@@ -334,7 +334,7 @@ def test_a_lock_from_before_this_machine_started_is_not_watched(tmp_path, monkey
     locked_elsewhere(tmp_path, seconds_ago=90, host=this_process().host)
     start = time.monotonic()
     with own_folder(str(tmp_path)):
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < locks.PATIENCE_SECONDS / 2  # it did not watch
 
 
 def test_in_another_container_of_this_machine_the_kernels_lock_decides(tmp_path):
@@ -342,7 +342,7 @@ def test_in_another_container_of_this_machine_the_kernels_lock_decides(tmp_path)
     locked_elsewhere(tmp_path, boot=here.boot, namespace="another", host="container")
     start = time.monotonic()
     with own_folder(str(tmp_path)):
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < locks.PATIENCE_SECONDS / 2  # it did not watch
 
 
 # ---- where less works ----

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -266,13 +266,22 @@ def test_unanswerable_questions_need_version_2():
     assert len(postprocess_qa_predictions(examples, features, predictions)) == 12
 
 
-def test_ten_thousand_features_take_seconds():
-    num_features, num_tokens = 10_000, 384
+def test_the_work_in_python_grows_with_the_features_not_with_their_candidates():
+    num_features, num_tokens = 1000, 384
     offsets = [None] * 20 + [[5 * token, 5 * token + 4] for token in range(num_tokens - 21)] + [None]
     features = [{"example_id": row * 2 // 3, "offset_mapping": offsets} for row in range(num_features)]
     examples = [{"id": number, "context": "word " * 400} for number in range(num_features * 2 // 3 + 1)]
     logits = np.random.default_rng(0).normal(size=(2, num_features, num_tokens)).astype(np.float32)
-    began = time.process_time()
-    answers = postprocess_qa_predictions(examples, features, tuple(logits), True)
-    assert time.process_time() - began < 8
+    num_calls = 0
+
+    def count(frame, event, argument):
+        nonlocal num_calls
+        num_calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        answers = postprocess_qa_predictions(examples, features, tuple(logits), True)
+    finally:
+        sys.setprofile(None)
     assert len(answers) == len(examples)
+    assert num_calls < 150 * num_features  # each feature has 400 candidates, 10 to 20 of them are read

@@ -52,6 +52,7 @@ class TensorBoardCallback(TrackerCallback):
         self._last_values = {}
         if self._is_own:
             purge_step = run.first_step + 1 if run.first_step else None
+            _wait_for_a_later_name(folder)
             self._writer = _find_module("").SummaryWriter(log_dir=folder, purge_step=purge_step)
             run.num_sent = min(run.num_sent, run.num_logs)  # later logs are purged, so send them again
         self._writer.add_text("args", _as_code(run.settings), run.first_step)
@@ -103,6 +104,19 @@ def _choose_folder(run: Run) -> str:
         return os.path.join(os.path.abspath(os.path.expanduser(given)), *trial)
     now = f"{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}"
     return os.path.join("runs", now, *trial)
+
+
+def _wait_for_a_later_name(folder: str) -> None:
+    """Wait, at most a second, until a new event file sorts behind those in `folder`.
+
+    Names begin with the second of their birth, and TensorBoard reads files in the order of their names. Within one
+    second a counter follows as text, so file 10 would be read before file 9 and its points drawn first.
+    """
+    if not os.path.isdir(folder):
+        return
+    this_second = int(time.time())
+    if any(f"tfevents.{this_second}." in name for name in os.listdir(folder)):
+        time.sleep(this_second + 1 - time.time())
 
 
 def _find_module(part: str, like: Any = None) -> Any:
