@@ -125,6 +125,25 @@ def test_an_undone_update_leaves_everything_as_it_was():
     assert meter.drain(2) == {"loss": 2.0, "double": 2.0}
 
 
+@pytest.mark.parametrize("is_single", [True, False])
+def test_the_sum_contains_the_loss_of_the_update_under_way_until_it_is_undone(is_single):
+    meter = Meter(CPU)
+    feed(meter, [1.0])
+    meter.begin_update(is_single)
+    meter.add(torch.tensor(2.0))
+    assert (float(meter.loss), float(meter.update_loss)) == (3.0, 2.0)
+    meter.undo_update()
+    assert float(meter.loss) == 1.0
+    for _ in range(2):  # made again, in two micro-batches
+        meter.add(torch.tensor(0.75))
+    assert float(meter.update_loss) == 1.5
+    meter.undo_update()
+    assert float(meter.loss) == 1.0
+    meter.add(torch.tensor(3.0))
+    meter.finish_update()
+    assert meter.drain(2)["loss"] == 2.0
+
+
 def test_an_undone_update_may_record_again():
     meter = Meter(CPU)
     meter.begin_update()

@@ -141,6 +141,9 @@ class ReadAhead:
 
 
 def _describe(batch: Any) -> _Read:
+    if type(batch) is dict and all(type(value) is torch.Tensor for value in batch.values()):  # the usual one
+        versions = None if torch.is_inference_mode_enabled() else [t._version for t in batch.values()]
+        return _Read(batch, batch.copy(), versions, None, None)
     return _Read(batch, _copy_containers(batch), _versions(batch), None, None)
 
 

@@ -16,7 +16,7 @@ from footplate.checkpoint.lock import FolderLock
 from footplate.checkpoint.resume import Differences
 from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
-from footplate.state import ExportableState, RunIdentity, TrainerControl, TrainerState, export_states
+from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
 from footplate.training.clock import Clock
@@ -147,10 +147,10 @@ class Run:
         """The state of a run that has made no update."""
         return TrainerState(stateful_callbacks=export_states(self.stateful(control, callbacks)))
 
-    def stateful(self, control: TrainerControl, callbacks: list[Any]) -> list[ExportableState]:
+    def stateful(self, control: TrainerControl, callbacks: list[Any]) -> list[Any]:
         """Whatever has a state that belongs into a checkpoint, besides the position."""
         candidates = [*callbacks, control, self.meter, self.identity, self.facts]
-        return [candidate for candidate in candidates if isinstance(candidate, ExportableState)]
+        return [candidate for candidate in candidates if is_exportable(candidate)]
 
     @property
     def position(self) -> Position:
@@ -168,13 +168,15 @@ class Run:
     def begin_reading(self) -> None:
         """Note where an update starts to read."""
         self.stage = Stage.READING
+        self.signals.keep()
         self._read_states = self._random.capture()
         self.feed.begin_update()
 
-    def begin_update(self, may_undo: bool) -> None:
-        """Note what an update begins with: it may be given up, or `may_undo` says, be made again."""
+    def begin_update(self, num_micro_batches: int, may_undo: bool) -> None:
+        """Note what an update begins with: it may be given up or, if `may_undo`, be made again."""
         self.stage = Stage.UPDATING
-        self.meter.begin_update()
+        may_undo = may_undo or num_micro_batches > 1
+        self.meter.begin_update(is_single=not may_undo)
         self.buffers.note()
         keeps_states = may_undo or self.feed.reads_stream_here
         self._update_start = _UpdateStart(self.window.contents(), rng.capture() if keeps_states else None)
@@ -192,6 +194,7 @@ class Run:
     def finish_update(self, state: TrainerState, epoch: int, micro_batches: list[Any]) -> None:
         """The weights have changed: count the update and what it used."""
         self.zero_grad()
+        self.meter.finish_update()
         self.feed.advance(micro_batches)
         state.global_step += 1
         state.epoch = self.plan.epoch_at(epoch, self.feed.batches_done)

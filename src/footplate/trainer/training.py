@@ -259,9 +259,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
         run = self._current_run
-        run.begin_update(
-            may_undo=run.micro_batches.enabled or self.args.on_nonfinite != "warn" or len(loaded) > 1
-        )
+        run.begin_update(len(loaded), run.micro_batches.enabled or self.args.on_nonfinite != "warn")
         while True:
             micro_batches = run.micro_batches.cut(loaded)
             try:

@@ -58,7 +58,7 @@ class Records:
 class _Before(NamedTuple):
     """The sums as they were when an update began."""
 
-    loss: torch.Tensor
+    loss: torch.Tensor | None  # None if the sum stays as it is until the update is finished
     records: Records
     flos: float
     num_tokens: int | torch.Tensor
@@ -69,7 +69,9 @@ class Meter(ExportableState):
     """Loss, extra scalars and non-finite values since the last log, and the loss of the whole run."""
 
     def __init__(self, device: torch.device, first_step: int = 0) -> None:
-        self.loss = torch.zeros((), device=device)
+        self._loss = torch.zeros((), device=device)
+        self._single: torch.Tensor | None = None  # the loss of an update of one micro-batch, not yet added
+        self._is_single = False
         self.total_loss = 0.0  # the sum of all losses drained so far
         self.flos = 0.0
         self.first_step = first_step
@@ -103,7 +105,7 @@ class Meter(ExportableState):
 
     def restore(self, sums: dict[str, Any]) -> None:
         """Continue from the sums of a checkpoint."""
-        self.loss.fill_(sums["loss"])
+        self._loss.fill_(sums["loss"])
         self.total_loss, self.first_step = sums["total_loss"], sums["first_step"]
         self.last_logged_step, self._num_refused = sums["last_logged_step"], sums["num_refused"]
         self._num_nonfinite.fill_(sums["num_nonfinite"][0])
@@ -114,8 +116,16 @@ class Meter(ExportableState):
 
     def add(self, loss: torch.Tensor) -> None:
         """Add the loss of one micro-batch."""
-        self.loss += loss
+        if self._is_single:
+            self._single = loss
+        else:
+            self._loss += loss
         self.watch(loss)
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """The sum of the losses since the last log."""
+        return self._loss if self._single is None else self._loss + self._single
 
     def record(self, name: str, value: Scalar, factor: Scalar, update: int) -> None:
         """Add an extra scalar: summed within an update, averaged over the updates that recorded it."""
@@ -125,28 +135,38 @@ class Meter(ExportableState):
 
     def take_over(self, loss: torch.Tensor) -> None:
         """Take over the sum of losses that a user's own loop kept, and set it to zero."""
-        self.loss.copy_(loss.detach())
+        self._loss.copy_(loss.detach())
         loss.zero_()
 
-    def begin_update(self) -> None:
-        """Keep the sums from before an update: it may have to be undone."""
+    def begin_update(self, is_single: bool = False) -> None:
+        """Keep the sums from before an update, which may be undone; `is_single`: one micro-batch, no copy."""
         if len(self._unchecked) >= _MAX_UNCHECKED:
             self._count_nonfinite()
         num_unchecked = len(self._unchecked)
-        self._before = _Before(
-            self.loss.clone(), self._records.copy(), self.flos, self._num_tokens, num_unchecked
-        )
+        self._is_single = is_single
+        before = None if is_single else self._loss.clone()
+        self._before = _Before(before, self._records.copy(), self.flos, self._num_tokens, num_unchecked)
+
+    def finish_update(self) -> None:
+        """The update was made: its loss belongs to the sum."""
+        if self._single is not None:
+            self._loss += self._single
+        self._single, self._is_single = None, False
 
     @property
     def update_loss(self) -> torch.Tensor:
         """The loss of the current update, still on the device."""
         assert self._before is not None
-        return self.loss - self._before.loss
+        if self._before.loss is None:
+            return torch.zeros_like(self._loss) if self._single is None else self._single
+        return self._loss - self._before.loss
 
     def undo_update(self) -> None:
         """Go back to the sums from before the current update, which will be repeated."""
         assert self._before is not None
         self._forget_losses()
+        # it may be repeated in more micro-batches
+        self._is_single, self._before = False, self._before._replace(loss=self._loss.clone())
         self.flos, self._num_tokens = self._before.flos, self._before.num_tokens
         del self._unchecked[self._before.num_unchecked :]
 
@@ -157,7 +177,9 @@ class Meter(ExportableState):
 
     def _forget_losses(self) -> None:
         assert self._before is not None
-        self.loss.copy_(self._before.loss)
+        self._single = None
+        if self._before.loss is not None:
+            self._loss.copy_(self._before.loss)
         self._records = self._before.records.copy()
         self._recorded_in.clear()
 
@@ -178,14 +200,14 @@ class Meter(ExportableState):
 
     def _count_nonfinite(self) -> None:
         if self._unchecked:
-            values = torch.stack([value.detach().reshape(()).to(self.loss) for value in self._unchecked])
+            values = torch.stack([value.detach().reshape(()).to(self._loss) for value in self._unchecked])
             self._num_nonfinite += values.isfinite().logical_not_().sum()
             self._unchecked.clear()
 
     def drain(self, step: int) -> dict[str, float]:
         """What to log at `step`: the mean loss since the last log, records, and non-finite values if any."""
         loss = float(self.loss)  # host sync
-        self.loss.zero_()
+        self._loss.zero_()
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
         self.first_step += self._num_refused  # refused updates do not count in the mean of the run
@@ -212,5 +234,5 @@ class Meter(ExportableState):
     def mean_loss(self, step: int) -> float:
         """The loss of the run so far, averaged over its updates."""
         self.total_loss += float(self.loss)  # host sync
-        self.loss.zero_()
+        self._loss.zero_()
         return self.total_loss / max(step - self.first_step - self._num_refused, 1)

@@ -110,17 +110,16 @@ def read_signature(method: Callable[..., Any]) -> Accepts:
     function = getattr(method, "__func__", method)
     if not isinstance(function, FunctionType):
         return _read_function(function)
-    accepts = _read_function_cached(function)
     is_bound = getattr(method, "__self__", None) is not None
-    return accepts._replace(num_positional=accepts.num_positional - is_bound)
+    return _read_function_cached(function, is_bound)
 
 
-def _read_function(function: Callable[..., Any]) -> Accepts:
+def _read_function(function: Callable[..., Any], is_bound: bool = False) -> Accepts:
     parameters = inspect.signature(function).parameters.values()
     kinds = [parameter.kind for parameter in parameters]
     takes_any_name = inspect.Parameter.VAR_KEYWORD in kinds
     takes_any_number = inspect.Parameter.VAR_POSITIONAL in kinds
-    num_positional = sum(kind in _BY_POSITION for kind in kinds)
+    num_positional = sum(kind in _BY_POSITION for kind in kinds) - is_bound
     return Accepts(
         None if takes_any_name else frozenset(parameter.name for parameter in parameters),
         float("inf") if takes_any_number else num_positional,
@@ -133,7 +132,7 @@ _read_function_cached = lru_cache(maxsize=256)(_read_function)
 def call_with_declared(method: Callable[..., Any], **values: Any) -> Any:
     """Call `method` with only the values that its signature names, so that older overrides work."""
     names = read_signature(method).names
-    if names is not None:
+    if names is not None and not names >= values.keys():
         values = {name: value for name, value in values.items() if name in names}
     return method(**values)
 
@@ -142,7 +141,7 @@ def declares(method: Callable[..., Any], name: str) -> bool:
     """Whether a method takes a parameter of this name."""
     function = method.__func__ if type(method) is MethodType else None
     is_plain = type(function) is FunctionType  # a short way for the joints, which are asked in every batch
-    names = (_read_function_cached(function) if is_plain else read_signature(method)).names
+    names = (_read_function_cached(function, True) if is_plain else read_signature(method)).names
     return names is None or name in names
 
 
