@@ -84,3 +84,44 @@ def test_a_worker_that_is_killed_costs_no_update(tmp_path):
     process = start(tmp_path)
     output, _ = process.communicate(timeout=100)
     assert "finished 200" in output, output
+
+
+CLIENT = """
+import os, signal, sys, time
+sys.path.insert(0, {tests!r})
+import tiny
+from footplate import Trainer, TrainerCallback
+
+class Client(TrainerCallback):
+    def on_train_begin(self, args, state, control, **kwargs):
+        if {number} == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            os.kill(os.getpid(), {number})
+            time.sleep(0.05)  # a handler that ends the process would do so here
+
+args = tiny.arguments(sys.argv[1], max_steps=6, save_strategy="steps", save_steps=1000)
+trainer = Trainer(tiny.Regression(), args, train_dataset=tiny.regression_data(32), callbacks=[Client()])
+try:
+    trainer.train()
+except KeyboardInterrupt:
+    print("interrupted after", trainer.state.global_step)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 7), (signal.SIGINT, 0)], ids=["TERM", "INT"])
+def test_a_signal_seals_first_and_then_does_what_the_user_expects(tmp_path, number, code):
+    script = tmp_path / "client.py"
+    script.write_text(CLIENT.format(tests=str(Path(__file__).parents[1]), number=int(number)))
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == code, done.stderr  # a client's handler, and `except KeyboardInterrupt`, run
+    assert [path.name for path in sealed(tmp_path)] == ["checkpoint-3"], done.stderr
+    assert ("interrupted after 3" in done.stdout) == (number == signal.SIGINT)

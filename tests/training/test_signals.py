@@ -65,7 +65,7 @@ def handlers_as_they_were():
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138), (signal.SIGINT, 130)], ids=str
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)], ids=str
 )
 def test_a_process_told_to_end_finishes_its_work_and_says_by_which_signal(number, code):
     program = """
@@ -82,6 +82,26 @@ def test_a_process_told_to_end_finishes_its_work_and_says_by_which_signal(number
     assert (returned, output) == (code, f"sealed {signal.Signals(number).name}")
     assert "Training was stopped by" in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("prompt", ["", "sys.ps1 = '>>> '"], ids=["script", "prompt"])
+def test_ctrl_c_finishes_the_work_and_then_raises_a_keyboard_interrupt(prompt):
+    program = f"""
+        {prompt}
+        try:
+            with StopSignals() as stop:
+                ready()
+                assert wait_for(stop)
+                print("sealed")
+            stop.leave()
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    with Child(program) as child:
+        child.send_when_ready(signal.SIGINT)
+        returned, output, errors = child.finish()
+    assert (returned, output) == (0, "sealed\ninterrupted"), errors
+    assert "Training was stopped by SIGINT" in errors
 
 
 def test_a_sleep_is_finished_and_not_broken_off():
@@ -193,6 +213,66 @@ def test_of_two_blocks_both_learn_of_a_signal_that_the_inner_one_took():
         assert outer.exit_code == 143
 
 
+def test_a_handler_that_a_client_sets_inside_the_block_is_called_after_the_work_is_done():
+    program = """
+        with StopSignals() as stop:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+            stop.keep()
+            ready()
+            assert wait_for(stop)
+            print("sealed")
+        print("not reached")
+    """
+    with Child(program) as child:
+        child.send_when_ready(signal.SIGTERM)
+        assert child.finish()[:2] == (7, "sealed")
+
+
+def test_a_handler_that_a_client_set_inside_the_block_stays_after_it():
+    calls = []
+
+    def of_client(number, frame):
+        calls.append(number)
+
+    before = signal.getsignal(signal.SIGTERM)
+    for is_kept in (True, False):  # also one that was set after the last look
+        with StopSignals() as stop:
+            signal.signal(signal.SIGTERM, of_client)
+            if is_kept:
+                stop.keep()
+        assert signal.getsignal(signal.SIGTERM) is of_client
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
+    assert calls == [signal.SIGTERM] * 2
+
+
+def test_what_is_ignored_inside_the_block_stays_ignored():
+    before = signal.getsignal(signal.SIGUSR1)
+    with StopSignals() as stop:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        stop.keep()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.received == 0
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("earlier", ["SIG_DFL", "own"])
+def test_a_client_that_puts_our_handler_back_too_late_does_not_swallow_signals(earlier):
+    program = f"""
+        if {earlier!r} == "own":
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+        with StopSignals() as stop:
+            replaced = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, replaced)
+        ready()
+        time.sleep(30)
+    """
+    with Child(program) as child:
+        child.send_when_ready(signal.SIGTERM)
+        assert child.finish()[0] == (7 if earlier == "own" else -signal.SIGTERM)
+
+
 def test_handlers_come_back_when_the_block_raises():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RuntimeError, match="in the middle"), StopSignals():
@@ -268,7 +348,7 @@ def test_at_a_prompt_leaving_is_a_clean_return():
         print("the prompt is still there")
     """
     with Child(program) as child:
-        child.send_when_ready(signal.SIGINT)
+        child.send_when_ready(signal.SIGTERM)
         assert child.finish()[:2] == (0, "the prompt is still there")
 
 
