@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,32 @@ _MT19937_BYTES = 625 * 4  # 624 words and the position among them
 _known_numpy: tuple[bytes, Any] = (b"", None)  # the generator's memory, and the state it stands for
 
 
+class Held(Protocol):
+    """Generators besides the global ones, such as those that datasets and collators hold."""
+
+    def __len__(self) -> int: ...
+
+    def capture(self) -> dict[str, Any]:
+        """Their states, by name."""
+
+    def restore(self, states: dict[str, Any]) -> None:
+        """Set them to what `capture` or a checkpoint gave."""
+
+
+_held: Held | None = None
+
+
+@contextmanager
+def holding(held: Held) -> Iterator[None]:
+    """Until the block ends, these generators are part of the random state too."""
+    global _held
+    outer, _held = _held, held
+    try:
+        yield
+    finally:
+        _held = outer
+
+
 def capture(python: Any = None) -> RandomStates:
     """The states of Python's, numpy's, torch's and the accelerator's generator; `python` if it is known."""
     states: RandomStates = {
@@ -35,6 +61,8 @@ def capture(python: Any = None) -> RandomStates:
     name = _accelerator_name()
     if name is not None:
         states[name] = torch.get_device_module().get_rng_state()
+    if _held:
+        states["held"] = _held.capture()
     return states
 
 
@@ -43,6 +71,8 @@ def restore(states: RandomStates) -> None:
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["cpu"])
+    if _held and "held" in states:
+        _held.restore(states["held"])
     name = _accelerator_name()
     if name is None:
         return
@@ -84,7 +114,16 @@ class Recorder:
 def to_plain(states: RandomStates) -> RandomStates:
     """The same states without arrays, so that a file of them can be read without running code."""
     kind, key, *rest = states["numpy"]
-    return {**states, "numpy": (kind, np.asarray(key).tolist(), *rest)}
+    plain = {**states, "numpy": (kind, np.asarray(key).tolist(), *rest)}
+    for name in states.keys() & {"held", "own"}:
+        plain[name] = _without_arrays(states[name])
+    return plain
+
+
+def _without_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_arrays(entry) for name, entry in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 @contextmanager

@@ -15,7 +15,16 @@ from torch.utils.data import get_worker_info
 
 from footplate.data.loader import Loader
 from footplate.data.stream_pass import Share, deal_out, keeps_place
-from numbered import SizedStream, Stream, contents, flat_ids, generator_states, noise, random_collate
+from numbered import (
+    SizedStream,
+    Stream,
+    contents,
+    flat_ids,
+    generator_states,
+    noise,
+    random_collate,
+    run_interrupted,
+)
 
 datasets.disable_progress_bars()
 

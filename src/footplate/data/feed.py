@@ -6,8 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from footplate import rng
 from footplate.comm import find_batch_size
+from footplate.data.generators import HeldGenerators
 from footplate.data.loader import Loader, read_past
 
 logger = logging.getLogger(__name__)
@@ -128,6 +131,23 @@ def start_at(loader: Any, num_samples: int, num_batches: int) -> Iterator[Any]:
     batches: Iterator[Any] = iter(loader)
     read_past(batches, num_batches)
     return batches
+
+
+def search_data(held: HeldGenerators, loader: Any, **others: Any) -> None:
+    """Find the generators that the data of a run holds, and name what a checkpoint cannot hold of it.
+
+    The sampler of a `Loader` is left out: it repeats its draws from the start of the epoch.
+    """
+    if not isinstance(loader, DataLoader):
+        held.search(train_dataloader=loader, **others)
+    else:
+        collate = getattr(loader.collate_fn, "data_collator", loader.collate_fn)
+        parts = {"train_dataset": loader.dataset, "data_collator": collate, **others}
+        held.search(makes=loader.num_workers == 0, **parts)
+        sampler = held if not isinstance(loader, Loader) else HeldGenerators()
+        sampler.search(sampler=loader.batch_sampler, generator=loader.generator, without=held)
+        held.lost.update(sampler.lost)
+    held.name_lost()
 
 
 def find_state(loader: Any) -> dict[str, Any] | None:

@@ -148,7 +148,7 @@ class Loader(DataLoader[Any]):
         if self._is_stream:
             load_end(self.dataset, state)
         elif self._is_ours() and self.order is None:
-            RowPass(self.batch_sampler, state)
+            RowPass(self.batch_sampler, state, data=self._data())
 
     def _start_of(self, epoch: int) -> dict[str, Any] | None:
         """Where the next pass is to go on, if it is one of this epoch."""
@@ -162,7 +162,9 @@ class Loader(DataLoader[Any]):
         base_seed = self._draw_base_seed()
         if not self._is_stream:
             remembers = not self.is_training and not self._is_sequential
-            self._pass = rows = RowPass(self.batch_sampler, start, self.keeps_unused, remembers)
+            self._pass = rows = RowPass(
+                self.batch_sampler, start, self.keeps_unused, remembers, data=self._data()
+            )
             if self.num_workers > 0:
                 return self._take_rows(rows, base_seed)
             return rows.read_here(self._read)
@@ -181,7 +183,7 @@ class Loader(DataLoader[Any]):
         """Batches that workers read, which start at once."""
         workers = self._kept_workers
         if workers is None:
-            parts = {"dataset": SeededRows(self.dataset), "batch_sampler": Requests()}
+            parts = {"dataset": SeededRows(self.dataset, self.collate_fn), "batch_sampler": Requests()}
             workers = self._build_workers(
                 base_seed, self.num_workers, True, collate_fn=self.collate_fn, **parts
             )
@@ -241,6 +243,10 @@ class Loader(DataLoader[Any]):
         """Whether batches need nothing but indices or samples, a dataset and a collator."""
         is_pipe = isinstance(self.dataset, (IterDataPipe, MapDataPipe))
         return self.batch_sampler is not None and not is_pipe and not (self.timeout and not self.num_workers)
+
+    def _data(self) -> dict[str, Any]:
+        """What is read and what makes batches of it."""
+        return {"dataset": self.dataset, "collate_fn": self.collate_fn}
 
     def _pins(self) -> bool:
         return self.pin_memory and can_pin()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from footplate import rng
 from footplate.batch import find_length
+from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
@@ -21,6 +21,11 @@ from footplate.data.worker_reads import mix_seed
 logger = logging.getLogger(__name__)
 
 _KEPT = ("order", "length", "start_states")
+_DRAWS_ON = (
+    "The sampler draws from the global random generators for every batch, between the draws of the model: a "
+    "resumed run cannot repeat that and will read other samples than this one. Draw the whole order in "
+    "__iter__, or from a generator that the sampler holds, or give it state_dict() and load_state_dict()."
+)
 
 
 class RowPass:
@@ -31,6 +36,7 @@ class RowPass:
         start: The state of an earlier pass to go on from.
         keeps_unused: Whether batches count as used at `settle` only, not when they are handed out.
         remembers: Keep the lists, for `given_indices`.
+        data: What is read, by name: generators that it holds are not the sampler's.
     """
 
     def __init__(
@@ -39,7 +45,9 @@ class RowPass:
         start: dict[str, Any] | None = None,
         keeps_unused: bool = False,
         remembers: bool = False,
+        data: Mapping[str, Any] | None = None,
     ) -> None:
+        self._data = data or {}
         self.batch_sampler: Any = batch_sampler
         self.start = start or {}
         self.order = find_order(batch_sampler)
@@ -152,21 +160,23 @@ class RowPass:
     def _replay(self) -> Iterator[Any]:
         """The lists of a sampler that only knows how to start over, on the numbers that it first drew from.
 
-        What it draws when a pass starts comes out the same. A sampler that draws from the global generators
-        while the epoch runs needs a `state_dict` to be resumed exactly.
+        What it draws when a pass starts comes out the same, and so does what it draws later from generators
+        that it holds. One that goes on to draw from the global generators needs a `state_dict`.
         """
-        own = _own_generator(self.batch_sampler)
         is_fixed = type(getattr(self.batch_sampler, "sampler", None)) is SequentialSampler
+        if is_fixed:
+            return self._lists_after(self._first_sample)
+        own = HeldGenerators()
+        own.search(sampler=self.batch_sampler, without=HeldGenerators(**self._data))
         saved = self.start.get("start_states")
-        if saved is None and not is_fixed:
-            saved = {**rng.to_plain(rng.capture()), "own": None if own is None else own.get_state()}
-        if not is_fixed:
-            self._pass_state = {"start_states": saved}
+        if saved is None:
+            saved = rng.to_plain({**rng.capture(), "own": own.capture()})
+        self._pass_state = {"start_states": saved}
         if self._first_sample == 0:
-            return self._all_lists()
+            return _watched(self._all_lists()) if self._keeps_unused else self._all_lists()
         with rng.scoped(states=saved):
-            if own is not None and saved is not None and saved["own"] is not None:
-                own.set_state(saved["own"].clone())
+            if isinstance(saved.get("own"), Mapping):
+                own.restore(saved["own"])
             return self._lists_after(self._first_sample)
 
     def _lists_after(self, num_samples: int) -> Iterator[Any]:
@@ -236,10 +246,22 @@ def _find_stateful(batch_sampler: Any) -> Any:
     return next((sampler for sampler in candidates if has_state(sampler)), None)
 
 
-def _own_generator(batch_sampler: Any) -> torch.Generator | None:
-    """The generator that a sampler was given to draw from."""
-    for sampler in (batch_sampler, getattr(batch_sampler, "sampler", None)):
-        generator = getattr(sampler, "generator", None)
-        if isinstance(generator, torch.Generator):
-            return generator
-    return None
+def _watched(lists: Iterator[Any]) -> Iterator[Any]:
+    """The lists, and a warning if the second one is drawn from the global generators.
+
+    The first may be: many samplers draw the whole order then, and that is repeated on resume.
+    """
+    yield from islice(lists, 1)
+    before = _global_states()
+    for indices in lists:
+        if _global_states() != before:
+            logger.warning(_DRAWS_ON)
+        yield indices
+        break
+    yield from lists
+
+
+def _global_states() -> tuple[Any, ...]:
+    """The states of the generators that a sampler may draw from, to compare them."""
+    states = rng.to_plain(rng.capture())
+    return states["python"], states["numpy"], states["cpu"].numpy().tobytes()

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from tqdm import tqdm
 
 from footplate import rng
+from footplate.data.generators import HeldGenerators
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
 from footplate.data.worker_reads import Collate, mix_seed, seed_generators, seed_of
@@ -32,6 +33,8 @@ class Share:
     batch_sizes: list[list[int]] = field(default_factory=list)  # from this sample on, so many to a batch
     stream: Any = None  # the dataset's own state, if it has one
     has_ended: bool = False
+    held: Any = None  # the generators that a worker's copy of dataset and collator holds, as they are here
+    held_before: Any = None  # and as they were when the pass began
 
     def with_batch_size(self, batch_size: int) -> Share:
         """The same place, read on in batches of `batch_size`."""
@@ -85,6 +88,7 @@ class StreamReader:
         self.worker, self.seed = worker, seed
         self.start_states = start_states
         self._keeps_place = keeps_place(self.dataset)
+        self._held = HeldGenerators()  # of a worker's own copies; the process's are part of the random state
         self.has_begun = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -92,7 +96,7 @@ class StreamReader:
             if self.worker is None:
                 _load_own(self.dataset, self.share.stream)
             return
-        samples = self._open()
+        samples = self._open() if self.worker is None else self._open_in_worker()
         while not self.share.has_ended:
             self._seed_worker(self.share.num_samples)
             batch = self._read(samples)
@@ -107,11 +111,25 @@ class StreamReader:
         """How far the reader got with the last batch it gave."""
         if not self.has_begun:
             return self.share
-        return replace(self.share, stream=find_state(self.dataset) if self._keeps_place else None)
+        stream = find_state(self.dataset) if self._keeps_place else None
+        return replace(self.share, stream=stream, held=self._held.capture())
 
     def _seed_worker(self, position: int) -> None:
         if self.worker is not None:
             seed_generators(mix_seed(self.seed, position))
+
+    def _open_in_worker(self) -> Iterator[Any]:
+        """The samples from the start on, with the generators that a worker's copy holds.
+
+        They are not seeded by position: a stream may draw its order from them, alike in every worker.
+        """
+        self._held = HeldGenerators(dataset=self.dataset, collate=self.settings.collate)
+        if self.share.held_before is None:
+            self.share = replace(self.share, held_before=self._held.capture())
+        self._held.restore(self.share.held_before)
+        samples = self._open()
+        self._held.restore(self.share.held or {})
+        return samples
 
     def _open(self) -> Iterator[Any]:
         """The samples from the start on."""

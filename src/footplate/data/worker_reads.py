@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from footplate.data.generators import HeldGenerators
+
 Collate = Callable[[list[Any]], Any]
 
 _LOW_64 = 2**64 - 1
@@ -49,12 +51,20 @@ class SeededRows:
     """A dataset as workers read it: a request is the seed of a batch and its indices.
 
     The collator runs in the same process right after, on the generators as reading left them.
+
+    Args:
+        dataset: What is read.
+        collate: What makes a batch of it; generators that either holds are seeded for each batch too.
     """
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
+        self.dataset, self.collate = dataset, collate
+        self._held: HeldGenerators | None = None  # of the worker's own copies
 
     def __getitems__(self, request: tuple[int, Any]) -> Any:
         seed, indices = request
+        if self._held is None:
+            self._held = HeldGenerators(dataset=self.dataset, collate=self.collate)
         seed_generators(seed)
+        self._held.seed(seed)
         return fetch_rows(self.dataset, indices)

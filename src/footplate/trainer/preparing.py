@@ -11,6 +11,7 @@ from torch import nn
 
 from footplate.batch import find_length
 from footplate.checkpoint import optimizer as optimizer_files
+from footplate.data.feed import search_data
 from footplate.checkpoint import resume
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
@@ -88,6 +89,8 @@ class Preparing(Optimizing):
     def _begin_run(self, plan: TrainingPlan, loader: Any, saved: TrainerState | None) -> None:
         """Set run and state to where the plan starts."""
         run = self._current_run
+        evaluated = {"eval_dataset": self.eval_dataset, "eval_data_collator": self.eval_data_collator}
+        search_data(run.generators, loader, **evaluated)
         run.begin(plan, loader, self._device)
         run.max_steps_before = saved.max_steps if saved is not None else plan.max_steps
         self.state = saved or run.new_state(self.control, self.callback_handler.callbacks)

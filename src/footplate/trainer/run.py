@@ -16,6 +16,7 @@ from footplate.checkpoint.lock import FolderLock
 from footplate.checkpoint.resume import Differences
 from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
+from footplate.data.generators import HeldGenerators
 from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
@@ -85,6 +86,7 @@ class Run:
         self.feed = Feed()
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
+        self.generators = HeldGenerators()  # those that datasets and collators hold
         self.meter = Meter(device)
         self.step_data = StepData(shared)
         self.facts = RunFacts()

@@ -87,7 +87,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             self.is_in_train = True
             try:
                 self._prepare_model_for_run(trial, checkpoint)
-                with run.signals, patches.embedding_noise(self.model, self.neftune_noise_alpha):
+                noise = patches.embedding_noise(self.model, self.neftune_noise_alpha)
+                with run.signals, rng.holding(run.generators), noise:
                     result: TrainOutput = traits.call_with_declared(
                         self._inner_training_loop,
                         batch_size=self._train_batch_size,
@@ -209,6 +210,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             accepted = self._strategy.is_scaled or run.accepts_update(
                 self.args.on_nonfinite, self.state.global_step + 1
             )
+                run.generators.name_late()
             if accepted:
                 self.optimizer.step()
             try:
