@@ -16,6 +16,7 @@ from footplate.checkpoint.lock import FolderLock
 from footplate.checkpoint.resume import Differences
 from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
+from footplate.optim.kept_step import KeptStep
 from footplate.data.generators import HeldGenerators
 from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
 from footplate.training.batches import TokenCounter
@@ -96,6 +97,7 @@ class Run:
         self.stopwatch = Stopwatch()
         # of the model and optimizer of this run
         self.parameters: list[nn.Parameter] = []
+        self.step = KeptStep()
         self.num_flos_parameters: int | None = None  # counted when first asked for
         self.tokens = TokenCounter("no")
         self.num_tokens_before = 0  # input tokens that were seen before this call

@@ -212,7 +212,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             )
                 run.generators.name_late()
             if accepted:
-                self.optimizer.step()
+                run.step(self.optimizer)
             try:
                 self._event("on_optimizer_step")
             finally:  # the weights have changed: whatever a callback raises, this update counts
