@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -18,7 +19,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 import tiny
 from augmented import AugmentedRows, AugmentedStream, augment
@@ -48,20 +58,143 @@ class Bare(IterableDataset):
             yield augment(index, NUM_ROWS)
 
 
+class HeldRows(AugmentedRows):
+    """Rows with noise from generators that the dataset holds, besides the global ones."""
+
+    def __init__(self, num_rows: int) -> None:
+        super().__init__(num_rows)
+        self.noise = np.random.default_rng(1)
+        self.parts = [{"old": np.random.RandomState(2), "python": random.Random(3)}]
+        self.shift = torch.Generator().manual_seed(4)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        part, row = self.parts[0], super().__getitem__(index)
+        noise = self.noise.normal() + part["old"].rand() + part["python"].random()
+        return {**row, "x": row["x"] + noise + torch.rand(4, generator=self.shift)}
+
+
+class HeldStream(IterableDataset):
+    """A stream that shuffles a few rows at a time, and adds noise, from a generator that it holds."""
+
+    def __init__(self) -> None:
+        self.draw = random.Random(5)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        worker = get_worker_info()
+        order = list(range(NUM_ROWS))
+        self.draw.shuffle(order)  # alike in every worker, or rows would be lost
+        for index in order[worker.id :: worker.num_workers] if worker else order:
+            row = augment(index, NUM_ROWS)
+            yield {**row, "x": row["x"] + self.draw.random()}
+
+
 KINDS = {
     "rows": lambda: AugmentedRows(NUM_ROWS),
+    "held rows": lambda: HeldRows(NUM_ROWS),
     "stream": lambda: AugmentedStream(NUM_ROWS),
     "bare stream": Bare,
+    "held stream": HeldStream,
 }
+
+
+class Growing(BatchSampler):
+    """Batches of one row, two rows, three rows, one row, ..."""
+
+    def __init__(self, sampler: Any) -> None:
+        super().__init__(sampler, 3, drop_last=False)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rows = iter(self.sampler)
+        for size in itertools.cycle([1, 2, 3]):
+            if not (batch := list(itertools.islice(rows, size))):
+                return
+            yield batch
+
+    def __len__(self) -> int:
+        rounds, rest = divmod(len(self.sampler), 6)
+        return 3 * rounds + (0, 1, 2, 2, 3, 3)[rest]
+
+
+class Lazy(Sampler):
+    """Draws each index when it is asked for, from a generator that it holds."""
+
+    def __init__(self) -> None:
+        self.draw = np.random.default_rng(6)
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(self.draw.integers(NUM_ROWS)) for _ in range(20))
+
+    def __len__(self) -> int:
+        return 20
+
+
+SAMPLERS = {
+    "shorter": lambda data: RandomSampler(data, replacement=True, num_samples=17),
+    "longer": lambda data: WeightedRandomSampler([1.0 + i % 3 for i in range(len(data))], 41),
+    "own generator": lambda data: WeightedRandomSampler(
+        [1.0] * len(data), 41, generator=torch.Generator().manual_seed(8)
+    ),
+    "batches": lambda data: Growing(SubsetRandomSampler(range(23))),
+    "lazy": lambda data: Lazy(),
+}
+
+
+def foreign(trainer: Any, **settings: Any) -> DataLoader:
+    """A loader of the user's own."""
+    args = trainer.args
+    return DataLoader(
+        trainer.train_dataset,
+        batch_size=3,
+        collate_fn=trainer.data_collator,
+        num_workers=args.dataloader_num_workers,
+        **settings,
+    )
+
+
+LOADERS = {
+    "shuffled": lambda trainer: foreign(trainer, shuffle=True),
+    "prepared": lambda trainer: trainer.accelerator.prepare(foreign(trainer, shuffle=True)),
+    "with a generator": lambda trainer: foreign(
+        trainer, shuffle=True, generator=torch.Generator().manual_seed(9)
+    ),
+}
+
+
+class Setup(NamedTuple):
+    kind: str = "rows"
+    workers: int = 0
+    accumulation: int = 1
+    bf16: bool = False
+    stores_batch: bool = True  # whether a checkpoint can hold the batch that waits, or must read it again
+    sampler: str = "ours"  # or the name of a sampler or loader of the user's own
+    persistent: bool = False  # workers live on, those of evaluation too
+    masks: bool = False  # the collator holds a generator
+
+    @property
+    def is_possible(self) -> bool:
+        """Streams take no sampler; a loader of the user's own whose workers live on is only named."""
+        is_stream = "stream" in self.kind
+        return not (is_stream and self.sampler != "ours") and not (self.persistent and not self.workers)
 
 
 class Recorder(Trainer):
     """Notes which samples went into every update that was completed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, setup: Setup, **kwargs: Any) -> None:
+        self.setup = setup
         self.seen: list[list[int]] = []
         self.under_way: list[int] = []
         super().__init__(*args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.setup.sampler in SAMPLERS:
+            return SAMPLERS[self.setup.sampler](self.train_dataset)
+        return super()._get_train_sampler(train_dataset)
+
+    def get_train_dataloader(self) -> Any:
+        if self.setup.sampler in LOADERS:
+            return LOADERS[self.setup.sampler](self)
+        return super().get_train_dataloader()
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         self.under_way += inputs["id"].tolist()
@@ -94,19 +227,27 @@ class Terminate(TrainerCallback):
     on_substep_end = on_step_end = on_prediction_step = _count
 
 
-class Setup(NamedTuple):
-    kind: str = "rows"
-    workers: int = 0
-    accumulation: int = 1
-    bf16: bool = False
-    stores_batch: bool = True  # whether a checkpoint can hold the batch that waits, or must read it again
-
-
 def collate(samples: list[Any]) -> UserDict[str, Any]:
     """A batch of a type that a checkpoint cannot hold, such as tokenizers give; it draws, as maskers do."""
     batch = UserDict(default_data_collator(samples))
     batch["x"] = batch["x"] + random.random() + float(np.random.rand()) + torch.rand(())
     return batch
+
+
+class Masking:
+    """A collator with a generator that it makes when it is first called, as our masking collators do."""
+
+    def __init__(self, collate: Any) -> None:
+        self.collate, self.seed, self.generator = collate, 7, None
+
+    def get_generator(self, seed: int) -> torch.Generator:
+        return torch.Generator().manual_seed(seed)
+
+    def __call__(self, samples: list[Any]) -> Any:
+        self.generator = self.generator or self.get_generator(self.seed)
+        batch = self.collate(samples)
+        batch["x"] = batch["x"] * torch.rand((), generator=self.generator)
+        return batch
 
 
 def build(folder: str, setup: Setup, *callbacks: TrainerCallback) -> Recorder:
@@ -116,6 +257,7 @@ def build(folder: str, setup: Setup, *callbacks: TrainerCallback) -> Recorder:
         per_device_train_batch_size=3,
         gradient_accumulation_steps=setup.accumulation,
         dataloader_num_workers=setup.workers,
+        dataloader_persistent_workers=setup.persistent,
         bf16=setup.bf16,
         learning_rate=0.01,
         lr_scheduler_type="cosine",
@@ -126,13 +268,15 @@ def build(folder: str, setup: Setup, *callbacks: TrainerCallback) -> Recorder:
         save_steps=1000,
         keep_columns=["id"],
     )
+    collator: Any = default_data_collator if setup.stores_batch else collate
     return Recorder(
         Noisy(),
         arguments,
         train_dataset=KINDS[setup.kind](),
         eval_dataset=AugmentedRows(7),
-        data_collator=None if setup.stores_batch else collate,
+        data_collator=Masking(collator) if setup.masks else collator,
         callbacks=[Flush(), *callbacks],
+        setup=setup,
     )
 
 
@@ -193,7 +337,10 @@ setups = st.builds(
     st.sampled_from([1, 3]),
     st.booleans(),
     st.booleans(),
-)
+    st.sampled_from(["ours", *SAMPLERS, *LOADERS]),
+    st.booleans(),
+    st.booleans(),
+).filter(lambda setup: setup.is_possible)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

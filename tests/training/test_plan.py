@@ -162,7 +162,8 @@ def test_a_position_comes_back_from_a_checkpoint():
     inside = dataclasses.replace(position_after(8), pending=("should_save",))
     stored = json.loads(json.dumps(inside.state()))
     stored["attributes"]["updates_done"] = 4  # an earlier version stored more
-    assert Position.from_stored(stored) == dataclasses.replace(inside, pending=["should_save"])
+    lists = {"pending": ["should_save"], "cut": [], "eval_loaders": []}
+    assert Position.from_stored(stored) == dataclasses.replace(inside, **lists)
     assert Position.from_stored(None) is None
 
 
@@ -190,3 +191,20 @@ def test_an_extension_in_both_units_is_refused(tmp_path):
 def test_an_extension_in_epochs_overrides_max_steps(tmp_path):
     later = Extension(4, None, "hold").apply_to(tiny.arguments(tmp_path, max_steps=10))
     assert (later.max_steps, later.num_train_epochs) == (-1, 4.0)
+
+
+def test_a_loader_that_cuts_as_before_goes_on_at_the_same_batch(tmp_path):
+    """Batches of a sampler of the user's own may be of any size: their number says more than their rows."""
+    position = Position(1, 11, is_begun=True, batches_done=6, cut=[13, 3])
+    args = tiny.arguments(tmp_path, num_train_epochs=3)
+    plan = plan_training(args, 13, 29, 3, first_step=19, position=position, num_drawn=23)
+    assert (plan.first_batch, plan.max_steps) == (6, 39)
+    other = plan_training(args, 12, 29, 2, first_step=19, position=position, num_drawn=23)
+    assert other.first_batch == 6  # 12 samples left, in batches of 2
+
+
+def test_a_checkpoint_from_beyond_the_end_of_the_data_gets_advice(tmp_path):
+    args = tiny.arguments(tmp_path, num_train_epochs=3)
+    with pytest.raises(ValueError, match=r"after sample 16 of its epoch.*has 12 samples now") as caught:
+        plan_training(args, 3, 12, 4, first_step=9, position=position_after(16), num_drawn=12)
+    assert "ignore_data_skip=True" in str(caught.value)

@@ -39,6 +39,7 @@ def build_loader(
     }
     is_stream = isinstance(dataset, IterableDataset)
     if isinstance(sampler, BatchSampler) and not is_stream:
+    device: torch.device | None = None,
         settings["batch_sampler"] = sampler
     else:
         settings.update(batch_size=batch_size, drop_last=args.dataloader_drop_last)
@@ -59,6 +60,8 @@ def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
 
 
 def _seeded(sampler: Any, args: TrainingArguments) -> Any:
+        device=device,
+        non_blocking=bool(args.accelerator_config.non_blocking),
     """The sampler, or for torch's `RandomSampler` the same draws from the seed of the arguments."""
     if type(sampler) is not RandomSampler:  # a subclass may draw in its own way
         return sampler

@@ -15,7 +15,9 @@ from footplate.data.loader import Loader, read_past
 
 logger = logging.getLogger(__name__)
 
-_START = "epoch_start_states"
+_START, _LAST = "epoch_start_states", "last_read"
+
+Read = tuple[rng.RandomStates, int]  # the random states before batches were read, and how many these were
 
 
 class Feed:
@@ -47,13 +49,17 @@ class Feed:
         # the epoch, which decide on the order if it shuffles
         self._state: dict[str, Any] | None = None
         self._start_states: rng.RandomStates | None = None
+        # of such a loader too: how the batches of the current and of the last update were read, as it may
+        # have read one more with them, which waits
+        self._reading: rng.RandomStates | None = None
+        self._last: Read | None = None
 
     def resume(self, state: dict[str, Any] | None) -> None:
         """Go on from the stored state, if there is one and the loader takes it."""
         if state is None:
             return
         if _START in state:
-            self._start_states = state[_START]
+            self._start_states, self._last = state[_START], state.get(_LAST)
         elif hasattr(self.loader, "load_state_dict"):
             self.loader.load_state_dict(state)
             self._is_loaded = True
@@ -73,6 +79,7 @@ class Feed:
             batches = self._start_inside()
         else:
             self._start_states = None if self._is_ours else rng.to_plain(rng.capture())
+            self._last = None
             batches = iter(self.loader)
         if is_inside and self.random_states is not None:
             rng.restore(self.random_states)  # iter() draws a number, which the earlier run drew already
@@ -82,13 +89,22 @@ class Feed:
         """The batches left of an epoch, of a loader that cannot go to its place by itself."""
         if self._start_states is None:
             return start_at(self.loader, self.samples_done, self.batches_done)
+        states, num_last = self._last or (None, 0)
         with rng.scoped(states=self._start_states):  # a loader that shuffles must shuffle as it did
-            return start_at(self.loader, self.samples_done, self.batches_done)
+            batches = start_at(self.loader, self.samples_done, self.batches_done - num_last)
+            if states is not None:
+                rng.restore(states)
+                read_past(batches, num_last, shows_progress=False)
+            return batches
 
-    def begin_update(self) -> None:
-        """Note the state of a loader of the user's own: what it gives from now on may not be used."""
+    def begin_update(self, states: rng.RandomStates | None = None) -> None:
+        """Note the state of a loader of the user's own: what it gives from now on may not be used.
+
+        Args:
+            states: The random states, as they are now.
+        """
         if not self._is_ours:
-            self._state = find_state(self.loader)
+            self._state, self._reading = find_state(self.loader), states
 
     def advance(self, micro_batches: Sequence[Any]) -> None:
         """An update was made of these."""
@@ -97,6 +113,8 @@ class Feed:
         self._state = None
         if self._is_ours:
             self.loader.settle()
+        elif self._reading is not None:
+            self._last = (self._reading, len(micro_batches))
 
     def rewind(self) -> None:
         """What was read since the last update is not part of the state: a resumed run reads it again."""
@@ -112,7 +130,8 @@ class Feed:
         """Where the loader was after the last update, as far as it can be known."""
         state = self._state if self._state is not None else find_state(self.loader)
         if state is None and self._start_states is not None:
-            return {_START: self._start_states}
+            last = {} if self._last is None else {_LAST: (rng.to_plain(self._last[0]), self._last[1])}
+            return {_START: self._start_states, **last}
         return state
 
 

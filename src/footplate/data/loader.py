@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 from tqdm import tqdm
 
+from footplate.batch import find_length
+from footplate.comm import move_to_device
 from footplate.data.order import SampleOrder, SequentialOrder
 from footplate.data.row_pass import Requests, RowPass, find_order
 from footplate.data.samplers import IterableDatasetShard
 from footplate.data.stream_pass import StreamPass, StreamSettings, load_end
-from footplate.data.worker_reads import SeededRows, fetch_rows, seed_of
+from footplate.data.worker_reads import SeededRows, collate_rows, fetch_rows, seed_of
 
 
 class Loader(DataLoader[Any]):
@@ -30,6 +32,8 @@ class Loader(DataLoader[Any]):
         seed: What random reads of workers depend on, besides epoch and position.
         rank: Which of several processes this is: the workers of each draw other numbers.
         shows_progress: Show a bar where samples must be read again to find a position.
+        device: Where batches are moved to when they are handed out.
+        non_blocking: Do not wait for that.
         kwargs: What `DataLoader` takes.
     """
 
@@ -41,9 +45,12 @@ class Loader(DataLoader[Any]):
         seed: int = 0,
         rank: int = 0,
         shows_progress: bool = True,
+        device: torch.device | None = None,
+        non_blocking: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset, **kwargs)
+        self.device, self.non_blocking = device, non_blocking
         self.is_training = is_training
         self.iteration = 0
         self.seed = seed_of(seed, rank)
@@ -53,8 +60,11 @@ class Loader(DataLoader[Any]):
         self._pass: RowPass | StreamPass | ForeignPass | None = None
         self._pass_epoch = 0
         self._kept_workers: Any = None
-        self._is_resumed = False
-        self.chosen_rows: list[int] | None = None  # where the dataset is a part of another: which rows of it
+        self._held_by_workers: list[Any] = []  # the generators in workers of the last pass over a stream
+        self.is_resumed = False  # an earlier process has drawn what starting persistent workers draws
+        # where the dataset is a part of another: that one, and which rows of it
+        self.whole_dataset = dataset
+        self.chosen_rows: list[int] | None = None
 
     @property
     def order(self) -> SampleOrder | None:
@@ -92,9 +102,27 @@ class Loader(DataLoader[Any]):
             self._pass.rewind()
 
     @property
+    def reads_stream(self) -> bool:
+        """Whether the samples come as a stream, without an index."""
+        return isinstance(self.dataset, IterableDataset)
+
+    @property
     def reads_stream_here(self) -> bool:
         """Whether the samples of a stream are read in this process, where they cannot be read twice."""
-        return self._is_stream and self.num_workers == 0
+        return self.reads_stream and self.num_workers == 0
+
+    @property
+    def total_batch_size(self) -> int | None:
+        """Samples in a batch of all processes together."""
+        sampler: Any = self.sampler if isinstance(self.sampler, BatchSampler) else self.batch_sampler
+        size: int | None = getattr(sampler, "batch_size", self.batch_size)
+        return size
+
+    @property
+    def total_dataset_length(self) -> int:
+        """Samples in the dataset, whatever part of it this process reads."""
+        length: int | None = getattr(self.dataset, "total_length", None)
+        return len(self.dataset) if length is None else length  # type: ignore[arg-type]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next pass go on where `state` was taken; batch size and workers may have changed since.
@@ -102,7 +130,7 @@ class Loader(DataLoader[Any]):
         A pass of another epoch, if `set_epoch` asks for one, starts at its beginning.
         """
         self._start, self._pass = dict(state), None
-        self._is_resumed = True
+        self.is_resumed = True
         self.set_epoch(state["epoch"])
 
     def seek(self, position: int, num_batches: int | None = None) -> None:
@@ -130,12 +158,16 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         if self.is_training:
             self.set_epoch(self.iteration)
+        if isinstance(self._pass, StreamPass):
+            self._held_by_workers = [share.held for share in self._pass.shares]
         start = self._start_of(self.iteration)
         if start is None and self._start is not None:
             self._catch_up(self._start)
         self._start = None
         self._pass_epoch = self.iteration
         batches = self._begin(start)
+        if self.device is not None and self.device.type != "cpu":
+            batches = Moved(batches, self.device, self.non_blocking)
         return self._pass_over(batches) if self.is_training else batches
 
     def _pass_over(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -145,8 +177,9 @@ class Loader(DataLoader[Any]):
 
     def _catch_up(self, state: dict[str, Any]) -> None:
         """Leave dataset and sampler as the epoch of `state` left them: they may carry something over."""
-        if self._is_stream:
+        if self.reads_stream:
             load_end(self.dataset, state)
+            self._held_by_workers = [share.get("held") for share in state.get("shares", ())]
         elif self._is_ours() and self.order is None:
             RowPass(self.batch_sampler, state, data=self._data())
 
@@ -160,7 +193,7 @@ class Loader(DataLoader[Any]):
             self._pass = foreign = ForeignPass(self.batch_size or 1, start, self.keeps_unused)
             return foreign.take(super().__iter__(), self.shows_progress)
         base_seed = self._draw_base_seed()
-        if not self._is_stream:
+        if not self.reads_stream:
             remembers = not self.is_training and not self._is_sequential
             self._pass = rows = RowPass(
                 self.batch_sampler, start, self.keeps_unused, remembers, data=self._data()
@@ -176,17 +209,16 @@ class Loader(DataLoader[Any]):
 
     def _read(self, indices: Any) -> Any:
         """The batch of these indices, read in this process."""
-        batch = self.collate_fn(fetch_rows(self.dataset, indices))
+        batch = collate_rows(self.collate_fn, fetch_rows(self.dataset, indices), indices)
         return pin(batch) if self._pins() else batch
 
     def _take_rows(self, rows: RowPass, base_seed: int) -> Iterator[Any]:
         """Batches that workers read, which start at once."""
         workers = self._kept_workers
         if workers is None:
-            parts = {"dataset": SeededRows(self.dataset, self.collate_fn), "batch_sampler": Requests()}
-            workers = self._build_workers(
-                base_seed, self.num_workers, True, collate_fn=self.collate_fn, **parts
-            )
+            rows_of = SeededRows(self.dataset, self.collate_fn)
+            parts = {"dataset": rows_of, "collate_fn": rows_of.collate_rows, "batch_sampler": Requests()}
+            workers = self._build_workers(base_seed, self.num_workers, True, **parts)
         workers.batch_sampler.current = rows.requests(seed_of(self.seed, self.iteration))
         return rows.count(iter(workers))
 
@@ -194,7 +226,8 @@ class Loader(DataLoader[Any]):
         """Batches of a stream that workers read; those of a resumed pass serve no other."""
         workers = self._kept_workers if is_kept else None
         if workers is None:
-            parts = {"dataset": stream.for_workers(), "batch_size": None, "collate_fn": as_it_is}
+            held = self._held_by_workers if self.persistent_workers else ()
+            parts = {"dataset": stream.for_workers(held), "batch_size": None, "collate_fn": as_it_is}
             workers = self._build_workers(base_seed, stream.num_workers, is_kept, **parts)
         workers.dataset.epoch.fill_(self.iteration)
         return stream.take(iter(workers))
@@ -219,7 +252,7 @@ class Loader(DataLoader[Any]):
 
     def _draw_base_seed(self) -> int:
         """Advance the random state as torch does for new workers, or dropout would differ from then on."""
-        if self.persistent_workers and (self._kept_workers is not None or self._is_resumed):
+        if self.persistent_workers and (self._kept_workers is not None or self.is_resumed):
             return 0
         return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
 
@@ -234,10 +267,6 @@ class Loader(DataLoader[Any]):
             shows_progress=self.shows_progress,
             finish=pin if self._pins() else None,
         )
-
-    @property
-    def _is_stream(self) -> bool:
-        return isinstance(self.dataset, IterableDataset)
 
     def _is_ours(self) -> bool:
         """Whether batches need nothing but indices or samples, a dataset and a collator."""
@@ -289,6 +318,28 @@ class ForeignPass:
         return {"num_samples": self._num_used * self.batch_size, "num_batches": self._num_used}
 
 
+class Moved:
+    """Batches on a device, moved there when they are handed out.
+
+    Args:
+        batches: Where they come from.
+        device: Where they go.
+        non_blocking: Do not wait for it.
+    """
+
+    def __init__(self, batches: Iterator[Any], device: torch.device, non_blocking: bool = False) -> None:
+        self._batches, self._device, self._non_blocking = batches, device, non_blocking
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return move_to_device(next(self._batches), self._device, self._non_blocking)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
 def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:
     """Which rows of the whole dataset an evaluation was given, in their order; None where that is unknown."""
     indices = loader.given_indices() if isinstance(loader, Loader) else None
@@ -296,6 +347,13 @@ def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:
         return None
     rows = np.asarray(indices, dtype=np.int64)
     return rows if loader.chosen_rows is None else np.asarray(loader.chosen_rows, dtype=np.int64)[rows]
+
+
+def num_drawn(loader: Any) -> int | None:
+    """How many samples a pass over a loader draws, by its sampler; None if nobody says."""
+    if not isinstance(loader, Loader) or loader.reads_stream:
+        return None
+    return find_length(getattr(loader.batch_sampler, "sampler", None))
 
 
 def num_examples(loader: Any, fallback_batch_size: int) -> int:

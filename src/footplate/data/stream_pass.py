@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -203,7 +203,8 @@ class WorkerStream(IterableDataset[Any]):
         if self.settings.is_training and hasattr(self.settings.dataset, "set_epoch"):
             self.settings.dataset.set_epoch(epoch)
         seed = seed_of(self.settings.seed, epoch, -2 - worker.id)  # below what positions are mixed in with
-        reader = StreamReader(self.settings, self.shares[worker.id], worker.id, seed)
+        share, self.shares[worker.id] = self.shares[worker.id], Share()  # for the pass after this one
+        reader = StreamReader(self.settings, share, worker.id, seed)
         if worker.id <= self.last_worker:
             yield None  # had its turn in this round already
         for batch in reader:
@@ -271,9 +272,16 @@ class StreamPass:
         if not self._keeps_unused:
             self.settle()
 
-    def for_workers(self) -> WorkerStream:
-        """What to give to the loader whose workers read."""
-        return WorkerStream(self.settings, list(self.shares), self.last_worker)
+    def for_workers(self, held: Sequence[Any] = ()) -> WorkerStream:
+        """What to give to the loader whose workers read.
+
+        Args:
+            held: The generators of workers that an earlier pass had, for those of this pass to go on with.
+        """
+        shares = list(self.shares)
+        if len(held) == len(shares) and not self._start:
+            shares = [replace(share, held_before=states) for share, states in zip(shares, held, strict=True)]
+        return WorkerStream(self.settings, shares, self.last_worker)
 
     def take(self, items: Iterator[Any]) -> Iterator[Any]:
         """The batches that workers read, their notes taken off."""

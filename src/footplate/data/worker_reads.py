@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from footplate.data.collators.default import check_no_missing
 from footplate.data.generators import HeldGenerators
 
 Collate = Callable[[list[Any]], Any]
@@ -47,6 +48,16 @@ def fetch_rows(dataset: Any, indices: Any) -> Any:
     return fetch_many(indices) if fetch_many else [dataset[index] for index in indices]
 
 
+def collate_rows(collate: Collate, rows: Any, indices: Any) -> Any:
+    """A batch of these rows; where one is None and the collator fails, the error names its index."""
+    try:
+        return collate(rows)
+    except Exception as error:
+        if isinstance(rows, list):
+            check_no_missing(rows, error, indices)
+        raise
+
+
 class SeededRows:
     """A dataset as workers read it: a request is the seed of a batch and its indices.
 
@@ -59,12 +70,18 @@ class SeededRows:
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         self.dataset, self.collate = dataset, collate
+        self._indices: Any = ()  # of the batch under way
         self._held: HeldGenerators | None = None  # of the worker's own copies
 
     def __getitems__(self, request: tuple[int, Any]) -> Any:
-        seed, indices = request
+        seed, self._indices = request
         if self._held is None:
             self._held = HeldGenerators(dataset=self.dataset, collate=self.collate)
         seed_generators(seed)
         self._held.seed(seed)
-        return fetch_rows(self.dataset, indices)
+        return fetch_rows(self.dataset, self._indices)
+
+    def collate_rows(self, rows: Any) -> Any:
+        """The batch of the rows that were read last."""
+        assert self.collate is not None
+        return collate_rows(self.collate, rows, self._indices)

@@ -66,7 +66,7 @@ class TrainerBase:
     _train_batch_size: int
     _has_own_collator: bool
     _created_lr_scheduler = False
-    _eval_dataloaders: dict[int, Any]  # kept with their workers, by identity of the dataset
+    _eval_dataloaders: dict[str, Any]  # kept with their workers, by the name of the set
 
     # ---- what signatures say; subclasses overwrite freely ----
 

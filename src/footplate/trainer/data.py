@@ -12,6 +12,7 @@ from footplate.batch import has_length
 from footplate.data import columns, samplers
 from footplate.data.build import build_loader
 from footplate.data.choice import limit_rows
+from footplate.data.loader import Loader
 from footplate.trainer.api import TrainerApi
 from footplate.training import checks, traits
 
@@ -24,7 +25,11 @@ class Data(TrainerApi):
         if self.train_dataset is None:
             raise ValueError("train() needs data. Pass `train_dataset` to Trainer.")
         return self._get_dataloader(
-            self.train_dataset, "training", self._train_batch_size, self._get_train_sampler, is_training=True
+            dataset=self.train_dataset,
+            description="Training",
+            batch_size=self._train_batch_size,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
         )
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
@@ -32,33 +37,54 @@ class Data(TrainerApi):
         if eval_dataset is None and self.eval_dataset is None:
             raise ValueError("evaluate() needs data. Pass `eval_dataset` to it or to Trainer.")
         is_named = isinstance(eval_dataset, str)
+        key = eval_dataset if is_named else "eval"
         dataset = self.eval_dataset[eval_dataset] if is_named else eval_dataset
         dataset = dataset if dataset is not None else self.eval_dataset
         # new workers for every evaluation would pile up
         keeps = self.args.dataloader_persistent_workers and (is_named or dataset is self.eval_dataset)
-        if keeps and id(dataset) in self._eval_dataloaders:
-            return self._eval_dataloaders[id(dataset)]
+        kept = self._eval_dataloaders.get(key) if keeps else None
+        if kept is not None and getattr(kept, "whole_dataset", dataset) is dataset:
+            return kept
         limited, chosen = limit_rows(dataset, self.args.max_eval_samples, self.args.seed)
-        batch_size = self.args.eval_batch_size
-        loader = self._get_dataloader(limited, "evaluation", batch_size, self._get_eval_sampler)
-        loader.chosen_rows = chosen
-        if keeps:
-            self._eval_dataloaders[id(dataset)] = loader
+        loader = self._get_dataloader(
+            dataset=limited,
+            description="Evaluation",
+            batch_size=self.args.eval_batch_size,
+            sampler_fn=self._get_eval_sampler,
+            dataloader_key=key if keeps else None,
+        )
+        if isinstance(loader, Loader):
+            loader.whole_dataset, loader.chosen_rows = dataset, chosen
         return loader
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
         """The loader of a test set."""
-        return self._get_dataloader(test_dataset, "test", self.args.eval_batch_size, self._get_eval_sampler)
+        return self._get_dataloader(
+            dataset=test_dataset,
+            description="test",
+            batch_size=self.args.eval_batch_size,
+            sampler_fn=self._get_eval_sampler,
+        )
 
     def _get_dataloader(
         self,
         dataset: Any,
         description: str,
         batch_size: int,
-        sampler_fn: Callable[..., Any],
+        sampler_fn: Callable[..., Any] | None = None,
         is_training: bool = False,
+        dataloader_key: str | None = None,
     ) -> Any:
-        """A loader without the columns that nothing asks for."""
+        """A loader without the columns that nothing asks for; all loaders of the Trainer are made here.
+
+        Args:
+            dataset: What to read.
+            description: Which set this is, for notices.
+            batch_size: Rows of a batch.
+            sampler_fn: Gives the sampler of a dataset that has an index; None for the dataset's own order.
+            is_training: Whether epochs are counted.
+            dataloader_key: With persistent workers, the name under which the loader is kept.
+        """
         checks.check_is_no_loader(dataset, description)
         collate = self.data_collator if is_training else self.eval_data_collator or self.data_collator
         if columns.can_drop_columns(dataset):
@@ -66,15 +92,22 @@ class Data(TrainerApi):
         else:
             collate = self._get_collator_with_removed_columns(collate, description)
         is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
-        sampler = traits.call_positional(sampler_fn, dataset) if is_map_style else None
-        return build_loader(
+        sampler = None
+        if is_map_style and sampler_fn is not None:
+            sampler = traits.call_positional(sampler_fn, dataset)
+        loader = build_loader(
             dataset,
             self.args,
             batch_size=batch_size,
             collate=collate,
             sampler=sampler,
             is_training=is_training,
+            device=self._device,
         )
+        if dataloader_key is not None and self.args.dataloader_persistent_workers:
+            loader.is_resumed = dataloader_key in self._current_run.plan.start.eval_loaders
+            self._eval_dataloaders[dataloader_key] = loader
+        return loader
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The order of training samples, or None for data without length."""
@@ -123,7 +156,8 @@ class Data(TrainerApi):
         """The columns to keep, and how others are reported: by a warning if the user's code may need them."""
         self._set_signature_columns_if_needed()
         is_own = self._has_own_collator or self.compute_loss_func is not None
-        notice = {"description": description, "model_name": type(self.model).__name__, "custom": is_own}
+        name = None if description is None else description.lower()
+        notice = {"description": name, "model_name": type(self.model).__name__, "custom": is_own}
         return [*(self._signature_columns or ()), *(self.args.keep_columns or ())], notice
 
     def get_batch_samples(

@@ -269,6 +269,7 @@ class Evaluating(TrainerApi):
                 metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
             )
         return metrics
+        kept = set(self._eval_dataloaders)
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
         """What `compute_metrics` gives for a whole set."""
@@ -279,6 +280,8 @@ class Evaluating(TrainerApi):
         return metric_tools.check_metrics(self.compute_metrics(prediction))
 
     def _prepare_for_evaluation(self) -> nn.Module:
+            for key in self._eval_dataloaders.keys() - kept:
+                del self._eval_dataloaders[key]  # to start its workers draws a number, so it starts them again
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
             model = self.model_wrapped

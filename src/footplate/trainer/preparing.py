@@ -12,6 +12,8 @@ from torch import nn
 from footplate.batch import find_length
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.data.feed import search_data
+from footplate.data.loader import num_drawn
+from footplate.data.feed import search_data
 from footplate.checkpoint import resume
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
@@ -82,11 +84,14 @@ class Preparing(Optimizing):
             num_batches,
             self.num_examples(loader) if num_batches else None,
             self._train_batch_size,
+            num_drawn=num_drawn(loader),
             first_step=saved.global_step if saved is not None else 0,
             position=position,
         )
 
     def _begin_run(self, plan: TrainingPlan, loader: Any, saved: TrainerState | None) -> None:
+        run.begin(plan, loader, self._device)
+        run.eval_loaders = self._eval_dataloaders
         """Set run and state to where the plan starts."""
         run = self._current_run
         evaluated = {"eval_dataset": self.eval_dataset, "eval_data_collator": self.eval_data_collator}

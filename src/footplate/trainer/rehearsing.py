@@ -29,7 +29,7 @@ class Rehearsing(Evaluating):
             return
         check_is_object(self.compute_metrics)
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
-        best = self.args.metric_for_best_model
+        best, kept = self.args.metric_for_best_model, set(self._eval_dataloaders)
         with rng.scoped():
             # a trial for its own sake must not reach code that counts its calls
             if best is not None or (
@@ -53,6 +53,8 @@ class Rehearsing(Evaluating):
                     model = self._prepare_for_evaluation()
                     if is_suspect and self.prediction_step(model, inputs, True)[0] is None:
                         logger.warning(checks.explain_no_labels(name, names, self.label_names))
+        for key in self._eval_dataloaders.keys() - kept:
+            del self._eval_dataloaders[key]  # starting workers draws a number, at the first evaluation
         enter_training(self.model_wrapped, self.optimizer)
 
     def _gives_nothing(self, keys: list[str]) -> bool:

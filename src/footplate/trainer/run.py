@@ -88,6 +88,8 @@ class Run:
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
         self.generators = HeldGenerators()  # those that datasets and collators hold
+        self.eval_loaders: dict[str, Any] = {}  # those whose workers live on
+        self.generators = HeldGenerators()  # those that datasets and collators hold
         self.meter = Meter(device)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
@@ -159,12 +161,20 @@ class Run:
     @property
     def position(self) -> Position:
         """Where in the data the run is, as a checkpoint stores it."""
-        feed, last_update = self.feed, None
-        if self.undone and self.grad_norm is not None and self.learning_rate is not None:
+        feed, plan, last_update = self.feed, self.plan, None
+        if self.grad_norm is not None and self.learning_rate is not None:  # host sync, once per checkpoint
             norm = {"grad_norm": float(self.grad_norm), "learning_rate": self.learning_rate}
             last_update = {**norm, **self.group_rates}
         return Position(
-            feed.epoch, feed.samples_done, feed.is_begun, feed.is_over, tuple(self.undone), last_update
+            feed.epoch,
+            feed.samples_done,
+            feed.is_begun,
+            feed.is_over,
+            tuple(self.undone),
+            last_update,
+            feed.batches_done,
+            (plan.batches_per_epoch, plan.micro_batch_size),
+            tuple(dict.fromkeys([*plan.start.eval_loaders, *self.eval_loaders])),
         )
 
     # ---- one update ----
@@ -174,7 +184,7 @@ class Run:
         self.stage = Stage.READING
         self.signals.keep()
         self._read_states = self._random.capture()
-        self.feed.begin_update()
+        self.feed.begin_update(self._read_states)
 
     def begin_update(self, num_micro_batches: int, may_undo: bool) -> None:
         """Note what an update begins with: it may be given up or, if `may_undo`, be made again."""

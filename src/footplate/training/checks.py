@@ -118,10 +118,11 @@ def check_is_no_loader(dataset: Any, description: str) -> None:
     """Data is a dataset, from which the Trainer makes batches itself."""
     if isinstance(dataset, DataLoader):
         raise TypeError(
-            f"The {description} set is a DataLoader, which gives batches; Trainer takes a dataset and makes "
-            "batches itself. Pass the loader's dataset (loader.dataset), its collate_fn as data_collator and "
-            "its batch size as per_device_train_batch_size or per_device_eval_batch_size; or override "
-            "get_train_dataloader, get_eval_dataloader or get_test_dataloader to return the loader."
+            f"The {description.lower()} set is a DataLoader, which gives batches; Trainer takes a dataset "
+            "and makes batches itself. Pass the loader's dataset (loader.dataset), its collate_fn as "
+            "data_collator and its batch size as per_device_train_batch_size or per_device_eval_batch_size; "
+            "or override get_train_dataloader, get_eval_dataloader or get_test_dataloader to return the "
+            "loader."
         )
 
 

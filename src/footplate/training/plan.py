@@ -29,6 +29,9 @@ class Position(ExportableState):
     is_epoch_over: bool = False  # `on_epoch_end` was called already
     pending: Sequence[str] = ()  # events not called and flags of the control set when it was interrupted
     last_update: Mapping[str, float] | None = None  # its norm and rates, for a log that is pending
+    batches_done: int | None = None  # micro-batches of this epoch
+    cut: Sequence[int] = ()  # how the loader cut the epoch then: micro-batches in it, rows of a full one
+    eval_loaders: Sequence[str] = ()  # evaluation sets whose workers live from one evaluation to the next
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any] | None) -> Position | None:
@@ -40,15 +43,18 @@ class Position(ExportableState):
 
     def for_resume(self, skips_data: bool) -> Position:
         """Where to continue: in the next epoch if this one is over, at its start unless data is skipped."""
-        if not skips_data:
-            return Position(self.epoch)
-        if not self.is_epoch_over:
+        if skips_data and not self.is_epoch_over:
             return self
-        return Position(self.epoch + 1, pending=self.pending, last_update=self.last_update)
+        if not skips_data:
+            return Position(self.epoch, eval_loaders=self.eval_loaders)
+        return Position(
+            self.epoch + 1, pending=self.pending, last_update=self.last_update, eval_loaders=self.eval_loaders
+        )
 
     def state(self) -> dict[str, Any]:
         """All fields, as plain values."""
-        return {"args": {}, "attributes": {**vars(self), "pending": list(self.pending)}}
+        lists = {name: list(getattr(self, name)) for name in ("pending", "cut", "eval_loaders")}
+        return {"args": {}, "attributes": {**vars(self), **lists}}
 
 
 class Extension(NamedTuple):
@@ -130,11 +136,13 @@ def plan_training(
     micro_batch_size: int,
     first_step: int = 0,
     position: Position | None = None,
+    num_drawn: int | None = None,
 ) -> TrainingPlan:
     """The plan of a run over a loader of `num_batches`; None for a stream of unknown length.
 
     A resumed run has made `first_step` updates and continues at `position`. A checkpoint that another program
-    wrote has no position: it is then computed from the updates.
+    wrote has no position: it is then computed from the updates. `num_drawn` is how many samples an epoch
+    draws, where that may differ from `num_examples`.
     """
     accumulation = args.gradient_accumulation_steps
     total_batch_size = micro_batch_size * accumulation
@@ -152,7 +160,13 @@ def plan_training(
     if position is None:
         epoch, updates_done = divmod(first_step, updates_per_epoch)
         position = Position(epoch, updates_done * total_batch_size, is_begun=updates_done > 0)
-    first_batch = num_batches - _batches_left(position, num_examples, micro_batch_size, num_batches)
+    if num_drawn is not None:
+        check_inside(position, num_drawn)
+    if position.batches_done is not None and list(position.cut) == [num_batches, micro_batch_size]:
+        first_batch = position.batches_done
+    else:
+        num_drawn = num_examples if num_drawn is None else num_drawn
+        first_batch = num_batches - _batches_left(position, num_drawn, micro_batch_size, num_batches)
     max_steps = args.max_steps
     if max_steps <= 0:
         max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
@@ -185,6 +199,17 @@ def _batches_left(position: Position, num_examples: int, micro_batch_size: int, 
     samples_left = max(num_examples - position.samples_done, 0)
     drops_last = num_batches * micro_batch_size <= num_examples
     return samples_left // micro_batch_size if drops_last else math.ceil(samples_left / micro_batch_size)
+
+
+def check_inside(position: Position, num_samples: int) -> None:
+    """A resumed run goes on inside the epoch."""
+    if position.samples_done > num_samples:
+        raise ValueError(
+            f"The checkpoint was written after sample {position.samples_done} of its epoch, and an epoch has "
+            f"{num_samples} samples now: there is nothing to go on with. Pass the training data of the run "
+            "that wrote it; or set ignore_data_skip=True to begin the epoch again with this data; or train "
+            "the saved model as a new run, without resume_from_checkpoint."
+        )
 
 
 def check_has_end(args: TrainingArguments) -> None:

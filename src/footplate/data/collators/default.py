@@ -90,15 +90,29 @@ def check_return_tensors(kind: str) -> str:
     return kind
 
 
-def check_no_missing(features: Sequence[Any], error: Exception | None = None) -> None:
-    """Raise, because of `error`, where a sample is None: a dataset whose `__getitem__` returned nothing."""
+def check_no_missing(
+    features: Sequence[Any], error: Exception | None = None, indices: Sequence[int] | None = None
+) -> None:
+    """Raise, because of `error`, where a sample is None: a dataset whose `__getitem__` returned nothing.
+
+    Args:
+        features: The samples of a batch.
+        error: What a collator raised.
+        indices: Where in the dataset the samples are, if that is known.
+    """
     missing = [number for number, sample in enumerate(features) if sample is None]
-    if missing:
-        raise ValueError(
-            f"Sample {missing[0]} of a batch of {len(features)} is None, which no batch can hold. Let the "
-            "dataset's __getitem__ return a sample for every index (is a `return` missing?), or leave such "
-            "rows out; [i for i in range(len(dataset)) if dataset[i] is None] finds them."
-        ) from error
+    if not missing:
+        return
+    if indices is None:
+        which = f"Sample {missing[0]} of a batch of {len(features)}"
+        advice = "; [i for i in range(len(dataset)) if dataset[i] is None] finds them"
+    else:
+        which = f"Sample {indices[missing[0]]} of the dataset"
+        advice = ""
+    raise ValueError(
+        f"{which} is None, which no batch can hold. Let the dataset return a sample for every index (is a "
+        f"`return` missing in its __getitem__?), or leave such rows out{advice}."
+    ) from error
 
 
 def describe_problem(features: Sequence[Any], padded: frozenset[str] = frozenset()) -> str | None:

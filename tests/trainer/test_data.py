@@ -1,0 +1,125 @@
+"""The loaders that a Trainer makes, as subclasses and scripts of the original see them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.utils.data import SequentialSampler, WeightedRandomSampler
+
+import footplate
+import tiny
+from footplate import Trainer
+from footplate.data import Loader
+
+DATA = tiny.regression_data(10)
+
+
+def build(folder: Any, cls: type = Trainer, **settings: Any) -> Any:
+    return cls(tiny.Regression(), tiny.arguments(folder, **settings), train_dataset=DATA, eval_dataset=DATA)
+
+
+def test_every_loader_is_made_by_get_dataloader_as_in_the_original(tmp_path):
+    calls: dict[str, list[dict[str, Any]]] = {}
+
+    def watched(library: Any) -> Any:
+        class Watched(library.Trainer):
+            def _get_dataloader(self, **given: Any) -> Any:
+                known = {name: value for name, value in given.items() if name != "sampler_fn"}
+                calls.setdefault(library.__name__, []).append(known)
+                return super()._get_dataloader(**given)
+
+        args = tiny.arguments(tmp_path, library, dataloader_persistent_workers=True, dataloader_num_workers=1)
+        return Watched(tiny.Regression(), args, train_dataset=DATA, eval_dataset={"a": DATA})
+
+    for library in (footplate, transformers):
+        trainer = watched(library)
+        trainer.get_train_dataloader(), trainer.get_eval_dataloader("a"), trainer.get_test_dataloader(DATA)
+        assert list(trainer._eval_dataloaders) == ["a"]
+    assert calls["footplate"] == calls["transformers"]
+    ours, theirs = (inspect.signature(lib.Trainer._get_dataloader) for lib in (footplate, transformers))
+    assert list(ours.parameters) == list(theirs.parameters)
+
+
+def test_without_a_sampler_function_rows_come_in_their_own_order(tmp_path):
+    loader = build(tmp_path)._get_dataloader(DATA, "mine", 4)
+    assert torch.equal(torch.cat([batch["x"] for batch in loader]), torch.stack([row["x"] for row in DATA]))
+
+
+def test_a_loader_tells_its_sizes_as_the_originals_does(tmp_path):
+    found = []
+    for library in (Trainer, transformers.Trainer):
+        arguments = tiny.arguments(tmp_path, __import__(library.__module__.partition(".")[0]))
+        trainer = library(tiny.Regression(), arguments, train_dataset=DATA, eval_dataset=DATA[:3])
+        loaders = (trainer.get_train_dataloader(), trainer.get_eval_dataloader())
+        found.append([(loader.total_batch_size, loader.total_dataset_length) for loader in loaders])
+    assert found[0] == found[1] == [(8, 10), (8, 3)]
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_batches_are_handed_out_on_the_device(is_training, num_workers):
+    loader = Loader(
+        DATA, is_training=is_training, batch_size=4, num_workers=num_workers, device=torch.device("meta")
+    )
+    assert {batch["x"].device.type for batch in loader} == {"meta"}
+
+
+def test_the_loaders_of_a_trainer_know_its_device(tmp_path):
+    trainer = build(tmp_path)
+    assert trainer.get_train_dataloader().device == trainer.args.device
+
+
+def test_a_test_of_the_metrics_does_not_start_the_workers_of_an_evaluation(tmp_path):
+    """Starting them draws a random number, which must happen where the original draws it."""
+    losses = []
+    for library in ("footplate", "transformers"):
+        module = __import__(library)
+        arguments = tiny.arguments(
+            tmp_path,
+            module,
+            max_steps=6,
+            logging_steps=1,
+            eval_strategy="steps",
+            eval_steps=2,
+            dataloader_num_workers=1,
+            dataloader_persistent_workers=True,
+        )
+        torch.manual_seed(0)
+        trainer = module.Trainer(
+            tiny.bert_classifier(),
+            arguments,
+            train_dataset=tiny.classification_data(24),
+            eval_dataset=tiny.classification_data(5),
+            compute_metrics=tiny.accuracy,
+        )
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[0] == losses[1]
+
+
+class Drawn(Trainer):
+    """Brings a sampler of another length than the data has."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return WeightedRandomSampler([1.0] * 10, 30)
+
+
+def test_another_batch_size_goes_on_at_the_sample_where_a_longer_sampler_was(tmp_path):
+    saving = {"num_train_epochs": 1, "save_strategy": "steps", "save_steps": 5}
+    build(tmp_path, Drawn, per_device_train_batch_size=3, **saving).train()
+    trainer = build(tmp_path, Drawn, per_device_train_batch_size=5, **saving)
+    result = trainer.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-5")
+    assert trainer._current_run.plan.first_batch == 3  # 15 of 30 samples, in batches of 5
+    assert result.global_step == 5 + 3
+
+
+def test_an_eval_sampler_of_the_users_own_is_kept(tmp_path):
+    class Own(Trainer):
+        def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+            return SequentialSampler(range(4))
+
+    assert build(tmp_path, Own).get_eval_dataloader().sampler.data_source == range(4)
