@@ -321,22 +321,73 @@ Trainer(tiny.Regression(), arguments, train_dataset=tiny.regression_data(), call
 """
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], ids=lambda number: number.name
-)
-def test_a_signal_seals_a_checkpoint_and_ends_the_process(tmp_path, number):
-    script = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path))
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+def signal_at_step_3(tmp_path: Path, script: str, number: int) -> tuple[int, str]:
+    """The exit code of a script that gets a signal after its third update, and what it printed then."""
+    (tmp_path / "script.py").write_text(script.format(tests=str(Path(__file__).parent), folder=str(tmp_path)))
+    command = [sys.executable, str(tmp_path / "script.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("step 3"):
             break
     process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    output = process.communicate(timeout=60)[0]
     found = get_last_checkpoint(str(tmp_path))
     assert found is not None
     assert int(found.rsplit("-", 1)[1]) >= 3
+    return process.returncode, output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_signal_seals_a_checkpoint_and_ends_the_process(tmp_path, number):
+    assert signal_at_step_3(tmp_path, SCRIPT, number)[0] == 128 + number
+
+
+def test_the_first_ctrl_c_seals_a_checkpoint_and_raises_keyboard_interrupt(tmp_path):
+    code, _ = signal_at_step_3(tmp_path, SCRIPT, signal.SIGINT)
+    # as Python ends after an interrupt that nobody caught; with torch's compiler loaded, that is 1
+    assert code in (-signal.SIGINT, 1)
+
+
+def test_what_waits_for_a_keyboard_interrupt_runs_after_the_checkpoint(tmp_path):
+    indented = "".join(f"    {line}\n" for line in SCRIPT.strip().splitlines())
+    script = f"try:\n{indented}except KeyboardInterrupt:\n    import os\n    print(os.listdir({{folder!r}}))\n"
+    code, output = signal_at_step_3(tmp_path, script, signal.SIGINT)
+    assert code == 0
+    assert "checkpoint-" in output
+
+
+def test_in_a_notebook_an_interrupt_seals_a_checkpoint_and_raises(tmp_path):
+    import nbformat
+    from nbclient import NotebookClient
+
+    # the kernel's own button sends SIGINT; here the cell sends it itself, at a known update
+    ending = f"""
+import os, signal
+class Press(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+try:
+    arguments = tiny.arguments({str(tmp_path)!r}, max_steps=50, save_strategy="steps", save_steps=1000)
+    Trainer(
+        tiny.Regression(), arguments, train_dataset=tiny.regression_data(), callbacks=[Press()]
+    ).train()
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted", [name for name in os.listdir({str(tmp_path)!r}) if name.startswith("checkpoint")])
+"""
+    start = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import tiny
+from footplate import Trainer, TrainerCallback
+"""
+    cells = [nbformat.v4.new_code_cell(start), nbformat.v4.new_code_cell(ending)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    printed = "".join(output.get("text", "") for output in notebook.cells[1].outputs)
+    assert "interrupted ['checkpoint-3']" in printed
 
 
 def test_the_command_lists_the_checkpoints_of_a_run(tmp_path, capsys):

@@ -1,11 +1,14 @@
-"""Words that mean true or false, in settings and in environment variables."""
+"""Words that mean true or false, and sizes, in settings and in environment variables."""
 
 from __future__ import annotations
 
 import os
+import re
 
 TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def is_true(text: str) -> bool:
@@ -25,3 +28,12 @@ def string_to_bool(text: str | bool) -> bool:
     if text.lower() not in TRUE_WORDS + FALSE_WORDS:
         raise ValueError(f"{text!r} is neither true nor false: use true or false, yes or no, 1 or 0")
     return is_true(text)
+
+
+def parse_bytes(text: str) -> int | None:
+    """The bytes that a size such as "2GB" or "512MiB" means; None for any other text."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?i?)B?\s*", text, re.IGNORECASE | re.ASCII)
+    unit = UNITS.get(found[2].capitalize()) if found is not None else None
+    if found is None or unit is None:
+        return None
+    return int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit  # exact if it is whole

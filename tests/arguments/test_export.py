@@ -34,6 +34,8 @@ OWN = {
     "report",
     "save_in_background",
     "save_on_error",
+    "save_makes_room",
+    "max_shard_size",
 }
 
 

@@ -29,6 +29,8 @@ OWN_FIELDS = [
     "report",
     "save_in_background",
     "save_on_error",
+    "save_makes_room",
+    "max_shard_size",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)
 

@@ -19,9 +19,10 @@ from footplate.checkpoint.rotation import (
     find_checkpoints,
     find_last_checkpoint,
     get_last_checkpoint,
+    make_room,
     rotate_checkpoints,
 )
-from footplate.checkpoint.seal import seal, staging_folder, verify_checkpoint
+from footplate.checkpoint.seal import discard, seal, staging_folder, verify_checkpoint
 
 WEIGHTS = safetensors.torch.save({"w": torch.ones(1000)})
 
@@ -35,6 +36,7 @@ def save(folder, step, has_manifest=True):
         seal(staging, final)
     else:
         staging.rename(final)
+        discard(staging)
     return final
 
 
@@ -149,7 +151,7 @@ def test_what_cannot_be_hidden_is_reported_and_does_not_stop_training(tmp_path, 
 
     monkeypatch.setattr(os, "rename", refuse_the_first)
     assert [path.name for path in rotate_checkpoints(tmp_path, 1)] == ["checkpoint-2"]
-    assert "checkpoint-1 is beyond save_total_limit but cannot be removed: it is in use" in caplog.text
+    assert "checkpoint-1 is no longer needed but cannot be removed: it is in use" in caplog.text
     assert steps_in(tmp_path) == [1, 3]
 
 
@@ -212,15 +214,57 @@ def test_an_older_damaged_one_is_not_even_looked_at(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_a_folder_that_is_not_whole_does_not_exist_for_rotation(tmp_path):
+def test_older_ones_that_were_trimmed_or_damaged_count_for_rotation(tmp_path):
     make_checkpoints(tmp_path, 1, 2, 3, 4)
     (tmp_path / "checkpoint-4" / "model.safetensors").write_bytes(WEIGHTS[:-1])
     (tmp_path / "checkpoint-2" / "manifest.json").write_text("")
     removed = rotate_checkpoints(tmp_path, 1)
-    assert [path.name for path in removed] == ["checkpoint-1"]
+    assert [path.name for path in removed] == ["checkpoint-1", "checkpoint-2"]
     left = [path.name for path in find_checkpoint_folders(tmp_path)]
-    assert left == ["checkpoint-2", "checkpoint-3", "checkpoint-4"]
+    assert left == ["checkpoint-3", "checkpoint-4"]  # the newest intact one, and what is newer
     assert find_last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
+
+
+def test_what_this_run_sealed_counts_whatever_is_left_of_it(tmp_path):
+    make_checkpoints(tmp_path, 1, 2, 3)
+    for name in ("manifest.json", "trainer_state.json"):
+        (tmp_path / "checkpoint-1" / name).unlink()
+    assert rotate_checkpoints(tmp_path, 2) == []  # without its marks it is a folder of the user
+    removed = rotate_checkpoints(tmp_path, 2, sealed={"checkpoint-1", "checkpoint-2", "checkpoint-3"})
+    assert [path.name for path in removed] == ["checkpoint-1"]
+
+
+# ---- a full disk ----
+
+
+def save_of_run(folder, step, run_id):
+    final = Path(folder, f"checkpoint-{step}")
+    staging = staging_folder(final)
+    (staging / "model.safetensors").write_bytes(WEIGHTS)
+    seal(staging, final, run_id)
+
+
+def test_the_oldest_unneeded_checkpoints_of_this_run_make_room(tmp_path, caplog):
+    for step, run_id in ((1, "other"), (2, "mine"), (3, "mine"), (4, "mine"), (5, "other"), (6, "mine")):
+        save_of_run(tmp_path, step, run_id)
+    (tmp_path / "checkpoint-0").mkdir()
+    best = [str(tmp_path / "checkpoint-3")]
+    assert make_room(tmp_path, best, "mine")
+    assert steps_in(tmp_path) == [1, 3, 4, 5, 6]
+    assert "checkpoint-2 was removed to make room" in caplog.text
+    assert make_room(tmp_path, best, "mine")
+    assert not make_room(tmp_path, best, "mine")  # what is left is the best and the newest
+    assert steps_in(tmp_path) == [1, 3, 5, 6]
+    assert (tmp_path / "checkpoint-0").is_dir()
+
+
+def test_the_newest_intact_one_never_makes_room(tmp_path):
+    for step in (1, 2, 3):
+        save_of_run(tmp_path, step, "mine")
+    flip_byte(tmp_path / "checkpoint-3" / "model.safetensors")
+    assert make_room(tmp_path, (), "mine")
+    assert not make_room(tmp_path, (), "mine")
+    assert [path.name for path in find_checkpoint_folders(tmp_path)] == ["checkpoint-2", "checkpoint-3"]
 
 
 @pytest.mark.parametrize("keep", [[], ["checkpoint-25"]])

@@ -39,6 +39,7 @@ def save(folder, step, run_id=None, saved_at=None, has_manifest=True):
         seal(staging, final)
     else:
         staging.rename(final)
+        discard(staging)
     return final
 
 

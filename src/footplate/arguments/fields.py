@@ -249,6 +249,12 @@ class TrainingArguments(OldNamesAccepted):
     report: bool = own(True, "Write events.jsonl and report.html to output_dir.")
     save_in_background: bool = own(True, "Write checkpoints in a thread while training continues.")
     save_on_error: bool = own(True, "Seal a checkpoint of the last whole update before an error is raised.")
+    save_makes_room: bool = own(
+        True, "On a full disk, remove this run's oldest checkpoints, never the best or newest, to save the next."
+    )
+    max_shard_size: str | int | None = own(
+        None, "Split saved weights into files of at most this size, such as `5GB`.", metavar="SIZE"
+    )
 
     def __post_init__(self) -> None:
         settle(self)

@@ -36,8 +36,11 @@ def _load_adapter(module: Any, adapter: str, path: Path) -> tuple[list[str], lis
     # names in the file start with the path through a PeftModel, even if transformers added the adapter
     stored = {_own_name(name, own): tensor for name, tensor in load_tensors(path).items()}
     state = to_names_of(own, stored)
-    check_shapes(own, state, path)
-    result = set_peft_model_state_dict(module, state, adapter_name=adapter)
+    try:
+        result = set_peft_model_state_dict(module, state, adapter_name=adapter)
+    except (RuntimeError, ValueError, KeyError):
+        check_shapes(own, state, path)  # raises if sizes are the reason
+        raise
     # PEFT reports prompt embeddings as unexpected although it loads them
     surplus = [name for name in result.unexpected_keys if name not in own]
     return [name for name in own if name not in state], surplus

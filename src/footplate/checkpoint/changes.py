@@ -27,6 +27,7 @@ HARMLESS = frozenset(
         # saving
         *("save_strategy", "save_steps", "save_every", "save_only_model", "save_on_each_node"),
         *("save_total_limit", "save_in_background", "save_on_error", "max_time"),
+        *("save_makes_room", "max_shard_size"),
         "enable_jit_checkpoint",
         # speed and memory
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),

@@ -45,6 +45,11 @@ def load_schedule(schedule: Stateful, folder: Folder) -> bool:
     return _load_state(schedule, Path(folder, SCHEDULER_NAME), "learning-rate schedule")
 
 
+def save_scaler(scaler: Stateful, folder: Folder) -> None:
+    """Write the gradient scaler's state."""
+    save_plain(scaler.state_dict(), Path(folder, SCALER_NAME))
+
+
 def load_scaler(scaler: Stateful, folder: Folder) -> bool:
     """Restore the gradient scaler; False, with a warning, if the folder has no state for it."""
     return _load_state(scaler, Path(folder, SCALER_NAME), "gradient scaler")

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Mapping
+import errno
+import os
+import shutil
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from footplate.checkpoint.files import Folder, load_plain, save_plain
+from footplate.checkpoint.kinds import is_read_by_resume
 from footplate.checkpoint.optimizer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME
 from footplate.checkpoint.rng import save_rng
-from footplate.checkpoint.seal import check_free_space, discard, seal, staging_folder, verify_checkpoint
+from footplate.checkpoint.seal import (
+    MANIFEST_NAME,
+    check_free_space,
+    discard,
+    find_files,
+    is_out_of_space,
+    read_manifest,
+    seal,
+    staging_folder,
+)
 from footplate.state import TRAINER_STATE_NAME
 
 LOADER_NAME = "loader.pt"
@@ -28,12 +41,17 @@ class Contents:
     scaler: Mapping[str, Any] | None = None
     rng: dict[str, Any] | None = None
     loader: Mapping[str, Any] | None = None
+    run_id: str = ""
     num_bytes: int = field(default=0, repr=False)  # of all tensors, those of the model included
 
     def copy_small(self) -> None:
         """Copy the schedule and the scaler: a schedule may change lists, deques and arrays in place."""
         with contextlib.suppress(Exception):  # what cannot be copied cannot be written, and that says why
             self.schedule, self.scaler = copy.deepcopy((self.schedule, self.scaler))
+
+    def leave_out_states(self) -> None:
+        """Leave optimizer, schedule, scaler and generators to whoever writes the model."""
+        self.optimizer = self.schedule = self.scaler = self.rng = None
 
     def save(self, folder: Path) -> None:
         """Write all files."""
@@ -46,33 +64,67 @@ class Contents:
         (folder / TRAINER_STATE_NAME).write_text(self.trainer_state, encoding="utf-8")
 
 
-def publish_checkpoint(final: Folder, save_model: Callable[[str], None], contents: Contents) -> None:
+def publish_checkpoint(
+    final: Folder,
+    save_model: Callable[[str], None],
+    contents: Contents,
+    make_room: Callable[[], bool] | None = None,
+) -> None:
     """Write a checkpoint into a hidden folder and seal it; on any error, delete the hidden folder.
 
     Args:
         final: The folder to publish.
         save_model: Writes the model and its files into the folder it is given.
         contents: Everything else.
+        make_room: Removes something from a full disk, so that another try makes sense; False if it cannot.
     """
-    check_free_space(Path(final).parent, contents.num_bytes)
-    staging = staging_folder(final)
-    try:
-        save_model(str(staging))
-        contents.save(staging)
-        seal(staging, final)
-    except BaseException:
-        discard(staging)
-        raise
+    while True:
+        staging = None
+        try:
+            check_free_space(Path(final).parent, contents.num_bytes)
+            staging = staging_folder(final)
+            save_model(str(staging))
+            contents.save(staging)
+            carry_over(Path(final), staging)
+            seal(staging, final, contents.run_id)
+            return
+        except BaseException as error:
+            is_full = is_out_of_space(error, Path(final).parent)  # before the next line makes room again
+            if staging is not None:
+                discard(staging)
+            if is_full and make_room is not None and make_room():
+                continue
+            if is_full and not isinstance(error, OSError):  # torch says "unexpected pos 576 vs 534"
+                raise OSError(errno.ENOSPC, "The disk is full", str(final)) from error
+            raise
 
 
-def check_intact(folder: Folder) -> None:
-    """Raise unless the folder is an intact checkpoint."""
-    verdict = verify_checkpoint(folder)
-    if not verdict.is_intact:
-        raise ValueError(
-            f"{folder} is not an intact checkpoint: {verdict.reason}. To resume, use "
-            "resume_from_checkpoint=True for the newest intact one of output_dir."
-        )
+def carry_over(final: Path, staging: Path) -> None:
+    """Keep what the folder that will be replaced holds beyond a checkpoint: files somebody put there.
+
+    An override of `_save_checkpoint` may have written them just now, before it called the original.
+    """
+    if not final.is_dir() or final.is_symlink():
+        return
+    listed: Container[str] = ()
+    is_sealed = os.path.lexists(final / MANIFEST_NAME)
+    if is_sealed:
+        try:
+            listed = read_manifest(final)
+        except (OSError, ValueError):
+            return  # nobody can say what was added to a damaged one
+    elif os.path.lexists(final / TRAINER_STATE_NAME):
+        return  # of transformers, which lists nothing
+    for name in find_files(final):
+        target = staging / name
+        # what a resume reads belongs to the checkpoint that is replaced, even if it is not listed
+        if name in listed or os.path.lexists(target) or (is_sealed and is_read_by_resume(name)):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(final / name, target)  # takes no room
+        except OSError:
+            shutil.copy2(final / name, target)
 
 
 def load_loader_state(folder: Folder) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from footplate.checkpoint.arguments import TRAINING_ARGS_NAME, load_arguments
 from footplate.checkpoint.changes import compare_facts, judge
 from footplate.checkpoint.files import Folder
-from footplate.checkpoint.publish import check_intact
+from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import find_checkpoint_folders, find_last_checkpoint
 from footplate.checkpoint.runs import MAX_STATE_BYTES, belongs_to, find_origin
 from footplate.disk import read_json
@@ -62,18 +62,18 @@ class Differences:
 def find_checkpoint(
     wanted: str | bool | None, output_dir: str, overwrite_output_dir: bool = False
 ) -> str | None:
-    """The folder to resume from, None to start a new run; raises if the folder is not intact.
+    """The folder to resume from, None to start a new run; raises if it cannot be used.
 
     Args:
-        wanted: A folder; True for the newest intact one of the run that saved last; "auto" for the same, or
-            a new run if there is none; None for a new run.
+        wanted: A folder, also one that was changed on purpose; True for the newest intact one of the run
+            that saved last; "auto" for the same, or a new run if there is none; None for a new run.
         output_dir: Where to search.
         overwrite_output_dir: Start a new run for "auto".
     """
     if not wanted:
         return None
     if wanted not in (True, "auto"):
-        check_intact(str(wanted))
+        check_usable(str(wanted))
         return os.path.abspath(str(wanted))
     if wanted == "auto" and overwrite_output_dir:
         if find_checkpoint_folders(output_dir):

@@ -78,33 +78,81 @@ get_last_checkpoint = find_last_checkpoint
 
 
 def rotate_checkpoints(
-    folder: Folder, limit: int | None, keep: Collection[str] = (), run_id: str | None = None
+    folder: Folder,
+    limit: int | None,
+    keep: Collection[str] = (),
+    run_id: str | None = None,
+    sealed: Collection[str] = (),
 ) -> list[Path]:
     """Remove and return the oldest checkpoints beyond `limit`, never the newest intact one or any in `keep`.
 
     Hidden folders that a killed run left are removed too, so call this only while nothing is being written.
-    Checkpoints in `keep` count as intact: if the one just sealed is among them, it is not read again.
+    Checkpoints in `keep` count as intact: if the one just sealed is among them, it is not read again. Those
+    that somebody has trimmed or changed count too, or they would fill the disk.
 
     Args:
         folder: The `output_dir` of a run.
         limit: How many may stay; None for all.
         keep: Checkpoints that stay, by name.
         run_id: Count and remove only those of this run; None for all that runs wrote.
+        sealed: Names that this run has sealed, whatever is left in these folders.
     """
-    checkpoints = [path for path in find_checkpoints(folder) if run_id is None or belongs_to(path, run_id)]
+    checkpoints = _find_own(folder, run_id, sealed)
     remove_leftovers(folder)
     if limit is None or limit <= 0 or len(checkpoints) <= limit:
         return []
-    # by name, not by path: the best checkpoint stays the best one after its folder was moved
-    protected = {Path(path).name for path in keep}
-    while not (checkpoints[-1].name in protected or verify_checkpoint(checkpoints[-1]).is_intact):
-        checkpoints.pop()  # damaged: it does not count towards the limit, and is not removed
-        if not checkpoints:
-            return []
-    protected.add(checkpoints[-1].name)
-    removable = [path for path in checkpoints if path.name not in protected]
+    checkpoints, removable = _split_off_removable(checkpoints, keep)
     num_surplus = max(0, len(checkpoints) - limit)
     return [path for path in removable[:num_surplus] if _remove(path)]
+
+
+def make_room(folder: Folder, keep: Collection[str], run_id: str, sealed: Collection[str] = ()) -> bool:
+    """On a full disk: remove the oldest checkpoint of this run that is not needed; False if there is none.
+
+    Args:
+        folder: The `output_dir` of a run.
+        keep: Checkpoints that stay, by name; the newest intact one stays as well.
+        run_id: The run.
+        sealed: Names that it has sealed, whatever is left in these folders.
+    """
+    _, removable = _split_off_removable(_find_own(folder, run_id, sealed), keep)
+    for path in removable:
+        if _remove(path):
+            logger.warning(
+                "The disk is full. %s was removed to make room for a newer checkpoint; the best and the "
+                "newest ones are kept. To keep all of them, set save_makes_room=False.",
+                path,
+            )
+            return True
+    return False
+
+
+def _find_own(folder: Folder, run_id: str | None, sealed: Collection[str]) -> list[Path]:
+    """The checkpoints of a run, or of all runs for None, complete or not, lowest step first."""
+    return [
+        path
+        for path in find_checkpoint_folders(folder)
+        if path.name in sealed or (is_written_by_a_run(path) if run_id is None else belongs_to(path, run_id))
+    ]
+
+
+def _split_off_removable(checkpoints: list[Path], keep: Collection[str]) -> tuple[list[Path], list[Path]]:
+    """The checkpoints up to the newest intact one, and those of them that may be removed, oldest first."""
+    # by name, not by path: the best checkpoint stays the best one after its folder was moved
+    protected = {Path(path).name for path in keep}
+    checkpoints = list(checkpoints)
+    while checkpoints:
+        if checkpoints[-1].name in protected or verify_checkpoint(checkpoints[-1]).is_intact:
+            protected.add(checkpoints[-1].name)
+            break
+        checkpoints.pop()  # newer than any intact one: it does not count towards the limit, and stays
+    return checkpoints, [path for path in checkpoints if path.name not in protected]
+
+
+def find_strangers(folder: Folder) -> frozenset[str]:
+    """Names of folders that are named as checkpoints and that no run wrote: they belong to the user."""
+    found = find_checkpoint_folders(folder)
+    return frozenset(path.name for path in found if not _is_empty(path) and not is_written_by_a_run(path))
 
 
 def remove_other_runs(folder: Folder, limit: int | None, run_id: str) -> list[Path]:
@@ -115,8 +163,15 @@ def remove_other_runs(folder: Folder, limit: int | None, run_id: str) -> list[Pa
     return [path for path in others[:num_surplus] if _remove(path)]
 
 
-def make_way(checkpoint: Folder, run_id: str) -> None:
-    """Before a run writes a checkpoint: say if one of another run is replaced, and keep what no run wrote."""
+def make_way(checkpoint: Folder, run_id: str, strangers: Collection[str] | None = None) -> None:
+    """Before a run writes a checkpoint: say if one of another run is replaced, and keep what no run wrote.
+
+    Args:
+        checkpoint: The folder that will be written.
+        run_id: The run that writes it.
+        strangers: Names that were there before the run and that no run wrote. Another folder without the
+            marks of a run was begun by code of this run, and what is in it becomes part of the checkpoint.
+    """
     path = Path(checkpoint)
     if not os.path.lexists(path) or _is_empty(path) or belongs_to(path, run_id):
         return
@@ -128,6 +183,8 @@ def make_way(checkpoint: Folder, run_id: str) -> None:
                 "run comes to. Those of other steps stay. To keep all of them, use another output_dir.",
                 path,
             )
+        return
+    if strangers is not None and path.name not in strangers and path.is_dir():
         return
     aside = next(
         name
@@ -178,7 +235,7 @@ def _remove(checkpoint: Path) -> bool:
     try:
         os.rename(checkpoint, hidden)
     except OSError as error:
-        logger.warning("%s is beyond save_total_limit but cannot be removed: %s", checkpoint, error)
+        logger.warning("%s is no longer needed but cannot be removed: %s", checkpoint, error)
         return False
     discard(hidden)
     return True

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from footplate.checkpoint.seal import MANIFEST_NAME, is_whole
+from footplate.checkpoint.seal import MANIFEST_NAME, MAX_MANIFEST_BYTES, is_whole
 from footplate.disk import read_json
 from footplate.state import TRAINER_STATE_NAME, RunIdentity
 
@@ -45,10 +45,22 @@ def find_origin(checkpoint: Path) -> Origin | None:
     try:
         found = os.stat(state)
     except OSError:
-        # weights alone, sealed by hand: a checkpoint whose manifest names a state has lost it
-        is_sealed = os.path.lexists(checkpoint / MANIFEST_NAME) and is_whole(checkpoint)
-        return Origin("", _find_time(checkpoint / MANIFEST_NAME)) if is_sealed else None
-    return _read_origin(str(state), found.st_ino, found.st_mtime_ns, found.st_size)
+        return _find_sealed_origin(checkpoint, has_state=False)
+    origin = _read_origin(str(state), found.st_ino, found.st_mtime_ns, found.st_size)
+    return origin if origin is not None else _find_sealed_origin(checkpoint, has_state=True)
+
+
+def _find_sealed_origin(checkpoint: Path, has_state: bool) -> Origin | None:
+    """The run that a manifest names, where the state does not: somebody removed or changed it."""
+    manifest = checkpoint / MANIFEST_NAME
+    try:
+        run_id = read_json(manifest, MAX_MANIFEST_BYTES).get("run_id")
+    except (OSError, ValueError):
+        return None
+    if isinstance(run_id, str) and run_id:
+        return Origin(run_id, _find_time(manifest))
+    # weights alone, sealed by hand: a checkpoint whose manifest names a state has lost it
+    return Origin("", _find_time(manifest)) if not has_state and is_whole(checkpoint) else None
 
 
 def group_by_run(checkpoints: Iterable[Path]) -> list[RunInFolder]:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from footplate.checkpoint.publish import Contents, publish_checkpoint
+from footplate.checkpoint.seal import is_refused_by_disk
 from footplate.checkpoint.snapshot import HostCopy, num_bytes
 from footplate.checkpoint.writer import BackgroundWriter
 
 logger = logging.getLogger(__name__)
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 300.0  # before a write that failed is tried again
+
+
+class _Refused(NamedTuple):
+    """A write that the disk refused, and when it is tried again."""
+
+    publish: Callable[[], None]
+    folder: str
+    step: int
+    is_copy: bool  # of the state as it was at that update, so that it can be written later
+    next_try: float  # by the clock of time.monotonic
 
 
 class Saves:
@@ -25,7 +40,11 @@ class Saves:
         self._check_folder = check_folder if check_folder is not None else lambda: None
         self.sealed_folder: str | None = None  # of the newest sealed checkpoint
         self.sealed_step: int | None = None
+        self.sealed_names: set[str] = set()  # of all folders that were sealed
+        self.strangers: frozenset[str] = frozenset()  # named as checkpoints, and there before the run
         self._requested_step: int | None = None
+        self._refused: _Refused | None = None  # set by the thread; the loop takes it away before a new try
+        self._wait_seconds = FIRST_WAIT_SECONDS
         self._unreported: deque[tuple[int, str]] = deque()  # filled by the thread, emptied by the loop
         self._writer = BackgroundWriter()
         self._host_copy = HostCopy()
@@ -47,6 +66,7 @@ class Saves:
         save_copy: Callable[[str, dict[str, Any]], None],
         after: Callable[[], None],
         in_background: bool,
+        make_room: Callable[[], bool] | None = None,
     ) -> None:
         """Publish a checkpoint, on the thread or at once; an error is kept until `poll` or `join`.
 
@@ -55,15 +75,19 @@ class Saves:
             step: Updates made so far.
             contents: Everything besides the model.
             model_state: The model's weights, which training will change.
-            save_model: Writes the model as it is now into the folder it is given.
+            save_model: Writes model, optimizer, schedule, scaler and generators as they are into a folder.
             save_copy: Writes the model with the given copy of its weights.
             after: Called when the checkpoint is sealed.
             in_background: Copy the state, return, and write the copy on the thread.
+            make_room: Removes something from a full disk; False if it cannot.
         """
         state: dict[str, Any] = {"model": model_state, "optimizer": contents.optimizer}
         contents.num_bytes = num_bytes(state)
+        self._refused = None  # the copy that it would write is about to be overwritten
         copied = self._host_copy.take(state) if in_background else None
-        if copied is not None:
+        if copied is None:
+            contents.leave_out_states()  # `save_model` writes them
+        else:
             contents.optimizer = copied["optimizer"]
             contents.copy_small()
 
@@ -75,8 +99,16 @@ class Saves:
 
         def publish() -> None:
             self._check_folder()
-            publish_checkpoint(folder, save, contents)
+            try:
+                publish_checkpoint(folder, save, contents, make_room)
+            except Exception as error:
+                if is_refused_by_disk(error):
+                    next_try = time.monotonic() + self._wait_seconds
+                    self._refused = _Refused(publish, folder, step, copied is not None, next_try)
+                raise
+            self._wait_seconds = FIRST_WAIT_SECONDS
             self.sealed_step, self.sealed_folder = step, folder
+            self.sealed_names.add(os.path.basename(folder))
             self._unreported.append((step, folder))
             after()
 
@@ -86,7 +118,41 @@ class Saves:
 
     def poll(self) -> None:
         """Log the error of a write that has failed; never waits."""
-        self._writer.poll()
+        if self._writer.poll() is not None and self._refused is not None:
+            logger.warning(
+                "Writing %s is tried again in %.0f seconds, and once more at the end of training. Make room.",
+                self._refused.folder,
+                self._wait_seconds,
+            )
+
+    def retry(self) -> bool:
+        """If it is time, write again what the disk refused; True if that must be a new save instead."""
+        refused = self._refused
+        if refused is None or time.monotonic() < refused.next_try:
+            return False
+        self._wait_seconds = min(2 * self._wait_seconds, LONGEST_WAIT_SECONDS)
+        if refused.is_copy:
+            self._write_again(refused)
+            return False
+        self._refused = None
+        return True  # the state of that update is gone: that of now is as good
+
+    def finish(self, step: int) -> Exception | None:
+        """Wait for the last write; if the disk refused it, try once more. Return the error that is left.
+
+        Args:
+            step: Updates made in all.
+        """
+        error = self.join()
+        refused = self._refused
+        if refused is not None and (refused.is_copy or refused.step == step):
+            self._write_again(refused)
+            error = self.join()
+        return error
+
+    def _write_again(self, refused: _Refused) -> None:
+        self._refused = None
+        self._writer.submit(refused.publish, f"Writing {refused.folder} once more")
 
     def join(self) -> Exception | None:
         """Wait for the current write; return the error of a write that failed, once."""
@@ -113,14 +179,21 @@ class Saves:
         )
         return True
 
+    @property
+    def is_last_saved(self) -> bool:
+        """Whether the checkpoint that was asked for last is on disk; also if none was asked for."""
+        return self.sealed_step == self._requested_step
+
     def check_last(self, error: Exception | None) -> None:
         """Say it loudly if the last requested checkpoint is not on disk; the model is still in memory."""
-        if self.sealed_step != self._requested_step:
-            logger.error(
-                "THE LAST CHECKPOINT, OF UPDATE %s, WAS NOT SAVED: %s. The newest one on disk is of update %s"
-                ". The trained model is in memory: make room and call trainer.save_model(), or save it "
-                "elsewhere with trainer.save_model(folder).",
-                self._requested_step,
-                error or "see the log",
-                self.sealed_step,
-            )
+        if self.is_last_saved:
+            return
+        logger.error(
+            "THE LAST CHECKPOINT, OF UPDATE %s, WAS NOT SAVED: %s. %s. The trained model is in memory: save "
+            "it elsewhere with trainer.save_model(folder), or mend the cause and call trainer.save_model().",
+            self._requested_step,
+            error or "see the log",
+            f"The newest one on disk is of update {self.sealed_step}"
+            if self.sealed_step is not None
+            else "This run has written no checkpoint at all",
+        )

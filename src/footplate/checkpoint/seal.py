@@ -7,11 +7,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
 
 from footplate.checkpoint.kinds import (
     check_ending,
@@ -31,6 +34,7 @@ MANIFEST_FORMAT = 1
 HASH_NAME = "sha256"
 MAX_MANIFEST_BYTES = 64 << 20  # a file takes some hundred bytes in it
 MAX_STATE_BYTES = 1 << 30
+FULL_BELOW = 1 << 20  # bytes free: no checkpoint is written in them
 
 WRITING, REPLACED, REMOVING = "writing", "replaced", "removing"
 in_progress: set[Path] = set()  # hidden folders that this process is writing
@@ -53,20 +57,28 @@ def hidden_sibling(final: Path, purpose: str) -> Path:
 
 
 def staging_folder(final: Folder) -> Path:
-    """Create an empty hidden folder beside `final` to write into; its name says which process writes it.
+    """Create an empty folder to write into, inside a hidden one beside `final` that names the process.
+
+    It has the name of `final` itself: somebody's own `save_model` may ask whether it writes a checkpoint.
 
     Args:
         final: The folder that `seal` will publish.
     """
     # two processes, or two trainers in one, must never write into the same folder, whatever they lock
-    staging = hidden_sibling(Path(final), f"{this_process().tag}-{next(_numbers)}.{WRITING}")
-    _remove(staging)  # of a program that this process ran before it started another one in its place
-    staging.mkdir(parents=True)
-    in_progress.add(staging)
+    hidden = hidden_sibling(Path(final), f"{this_process().tag}-{next(_numbers)}.{WRITING}")
+    _remove(hidden)  # of a program that this process ran before it started another one in its place
+    hidden.mkdir(parents=True)
+    in_progress.add(hidden)
+    staging = hidden / Path(final).name
+    try:
+        staging.mkdir()
+    except OSError:
+        discard(hidden)
+        raise
     return staging
 
 
-def seal(staging: Folder, final: Folder) -> None:
+def seal(staging: Folder, final: Folder, run_id: str = "") -> None:
     """Flush every file, write the manifest, and rename the folder to `final`, replacing one of that name.
 
     A folder that does not hold a model is refused.
@@ -74,13 +86,15 @@ def seal(staging: Folder, final: Folder) -> None:
     Args:
         staging: The folder of `staging_folder(final)`, completely written. After an error, call `discard`.
         final: The folder to publish.
+        run_id: The run that writes it, for the manifest: somebody may remove the state, which says it too.
     """
     staging, final = Path(staging), Path(final)
-    names = list(_find_files(staging))
+    names = list(find_files(staging))
     _check_holds_model(staging, names)
     follow_umask(staging / name for name in names if name.endswith(".safetensors"))
     entries = {name: _flush_and_describe(staging / name) for name in names}
-    manifest = {"format": MANIFEST_FORMAT, "algorithm": HASH_NAME, "files": entries}
+    named = {"run_id": run_id} if run_id else {}
+    manifest = {"format": MANIFEST_FORMAT, "algorithm": HASH_NAME, **named, "files": entries}
     with os.fdopen(open_draft(staging / MANIFEST_NAME), "w", encoding="utf-8") as file:
         json.dump(manifest, file, indent=1)
         file.flush()
@@ -89,16 +103,18 @@ def seal(staging: Folder, final: Folder) -> None:
     for folder, _, _ in os.walk(staging, topdown=False):
         _flush_folder(Path(folder))
     _publish(staging, final)
-    in_progress.discard(staging)
+    if staging.parent in in_progress:
+        discard(staging)
 
 
 def discard(folder: Path) -> None:
-    """Delete a hidden folder; if that fails, warn and leave it hidden."""
-    in_progress.discard(folder)
+    """Delete a hidden folder, or the one that `folder` is in; if that fails, warn and leave it hidden."""
+    hidden = folder.parent if folder.parent in in_progress else folder
+    in_progress.discard(hidden)
     try:
-        _remove(folder)
+        _remove(hidden)
     except OSError as error:
-        logger.warning("%s is left over from a checkpoint and cannot be deleted: %s", folder, error)
+        logger.warning("%s is left over from a checkpoint and cannot be deleted: %s", hidden, error)
 
 
 def restore_replaced(final: Path) -> None:
@@ -132,9 +148,7 @@ def is_whole(folder: Folder) -> bool:
 
 def check_free_space(folder: Folder, num_bytes: int) -> None:
     """Raise `OSError(ENOSPC)` if the file system of `folder` has less than `num_bytes` free."""
-    path = Path(folder).absolute()
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    num_free = shutil.disk_usage(existing).free
+    num_free = _find_free_space(folder)
     if num_free < num_bytes:
         raise OSError(
             errno.ENOSPC,
@@ -142,6 +156,28 @@ def check_free_space(folder: Folder, num_bytes: int) -> None:
             "lower save_total_limit, or set save_only_model=True",
             str(folder),
         )
+
+
+def is_refused_by_disk(error: BaseException) -> bool:
+    """Whether a write failed because of the disk, not because of what was to be written."""
+    if isinstance(error, RuntimeError):  # of torch, which does not hand on the number of the error
+        return "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
+    return isinstance(error, (OSError, SafetensorError))
+
+
+def is_out_of_space(error: BaseException, folder: Folder) -> bool:
+    """Whether a write failed because the disk was full; ask before what was written is deleted."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if isinstance(error, SafetensorError):
+        found = re.search(r"os error (\d+)", str(error))
+        return found is not None and int(found[1]) in (errno.ENOSPC, errno.EDQUOT)
+    return is_refused_by_disk(error) and _find_free_space(folder) < FULL_BELOW
+
+
+def _find_free_space(folder: Folder) -> int:
+    path = Path(folder).absolute()
+    return shutil.disk_usage(next(parent for parent in (path, *path.parents) if parent.exists())).free
 
 
 # ---- writing ----
@@ -160,7 +196,7 @@ def _check_holds_model(folder: Path, names: list[str]) -> None:
         check_header(folder / name)
 
 
-def _find_files(folder: Path) -> Iterator[str]:
+def find_files(folder: Path) -> Iterator[str]:
     """Relative names of all files except the manifest, with forward slashes, in a fixed order."""
     for inside, folders, names in os.walk(folder):
         folders.sort()
@@ -232,39 +268,48 @@ def _verify(folder: Path, with_hashes: bool) -> Verdict:
         if has_manifest:
             _check_against_manifest(folder, with_hashes)
         else:
-            _check_foreign(folder)
+            check_foreign(folder)
     except (OSError, ValueError) as error:
         return Verdict(False, str(error), has_manifest)
     return Verdict(True, "", has_manifest)
 
 
 def _check_against_manifest(folder: Path, with_hashes: bool) -> None:
-    entries = _read_manifest(folder / MANIFEST_NAME)
-    for name, entry in entries.items():
-        path = folder / name
-        if not path.is_file():
-            raise ValueError(f"{name} is missing")
-        if (size := path.stat().st_size) != entry["size"]:
-            raise ValueError(f"{name} has {size} bytes of {entry['size']}")
+    entries = read_manifest(folder)
+    for difference in find_differences(folder, entries, with_hashes):
+        raise ValueError(difference)
     if not holds_weights(entries):
         raise ValueError("it has no weights")
-    _check_is_complete(entries, os.listdir(folder))
-    for name, entry in entries.items() if with_hashes else ():
-        with open_regular(folder / name) as file:
-            if _hash(file) != entry["hash"]:
-                raise ValueError(f"{name} has changed since it was written")
+    for name in entries if with_hashes else ():
         check_header(folder / name)
 
 
-def _check_is_complete(entries: Iterable[str], present: Iterable[str]) -> None:
-    """Raise if the manifest leaves out a file that a resume would read: nothing vouches for that one."""
-    unlisted = sorted(name for name in present if is_read_by_resume(name) and name not in entries)
+def find_differences(
+    folder: Path, entries: Mapping[str, Mapping[str, Any]], with_hashes: bool = True
+) -> Iterator[str]:
+    """What is in a folder otherwise than its manifest's entries say, each as a short sentence."""
+    same_size = []
+    for name, entry in entries.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{name} is missing"
+        elif (size := path.stat().st_size) != entry["size"]:
+            yield f"{name} has {size} bytes of {entry['size']}"
+        else:
+            same_size.append(name)
+    # nothing vouches for a file that a resume would read and that is not listed
+    unlisted = sorted(name for name in os.listdir(folder) if is_read_by_resume(name) and name not in entries)
     if unlisted:
-        raise ValueError(f"{MANIFEST_NAME} leaves out {', '.join(unlisted)}")
+        yield f"{MANIFEST_NAME} leaves out {', '.join(unlisted)}"
+    for name in same_size if with_hashes else ():
+        with open_regular(folder / name) as file:
+            if _hash(file) != entries[name]["hash"]:
+                yield f"{name} has changed since it was written"
 
 
-def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
+def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """The manifest's entry of each file; raises if `seal` cannot have written this manifest."""
+    path = folder / MANIFEST_NAME
     manifest = read_json(path, MAX_MANIFEST_BYTES)
     form, algorithm, entries = (manifest.get(key) for key in ("format", "algorithm", "files"))
     if (form, algorithm) != (MANIFEST_FORMAT, HASH_NAME):
@@ -288,14 +333,15 @@ def _is_entry(entry: Any) -> bool:
     return isinstance(entry.get("hash"), str)
 
 
-def _check_foreign(folder: Path) -> None:
+def check_foreign(folder: Path, needs_state: bool = True) -> None:
     """Raise unless the state, which transformers writes last, is readable and no file is cut short."""
     if not folder.is_dir():
         raise ValueError("it is not a folder")
-    if not (folder / TRAINER_STATE_NAME).is_file():
+    if needs_state and not (folder / TRAINER_STATE_NAME).is_file():
         raise ValueError(f"{TRAINER_STATE_NAME} is missing")
-    read_json(folder / TRAINER_STATE_NAME, MAX_STATE_BYTES)
-    names = list(_find_files(folder))
+    if needs_state:
+        read_json(folder / TRAINER_STATE_NAME, MAX_STATE_BYTES)
+    names = list(find_files(folder))
     for name in names:
         check_header(folder / name)
         check_ending(folder / name)

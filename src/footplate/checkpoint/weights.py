@@ -9,12 +9,12 @@ from torch import nn
 
 from footplate.checkpoint.adapters import has_adapters, load_adapters
 from footplate.checkpoint.files import Folder
+from footplate.checkpoint.shards import parse_shard_size, save_shards
 from footplate.checkpoint.tensors import (
     State,
     check_shapes,
     find_aliases,
     read_shards,
-    save_tensors,
     strip_wrappers,
     to_names_of,
 )
@@ -32,13 +32,17 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = None) -> None:
+def save_weights(
+    model: nn.Module, folder: Folder, state_dict: State | None = None, max_shard_size: str | int | None = None
+) -> None:
     """Write what the model's `save_pretrained` writes, or `model.safetensors` for a plain module.
 
     Args:
         model: Any module; of a compiled or wrapped one, the module inside is written.
         folder: Where to write; created if it does not exist.
         state_dict: The tensors to write instead of the model's own.
+        max_shard_size: Split larger weights into files of at most this size, such as "5GB"; None for the
+            default of `save_pretrained`, and for one file of a plain module.
     """
     module: Any = unwrap_model(model)
     Path(folder).mkdir(parents=True, exist_ok=True)
@@ -48,12 +52,13 @@ def save_weights(model: nn.Module, folder: Folder, state_dict: State | None = No
         strip_wrappers(name, plain_names): tensor
         for name, tensor in (own if state_dict is None else state_dict).items()
     }
+    options: dict[str, Any] = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
     if not callable(getattr(module, "save_pretrained", None)):
-        save_tensors(state, Path(folder, SAFE_WEIGHTS_NAME))
+        save_shards(state, Path(folder, SAFE_WEIGHTS_NAME), parse_shard_size(max_shard_size))
     elif state_dict is None and plain_names == set(own):
-        module.save_pretrained(folder)
+        module.save_pretrained(folder, **options)
     else:
-        module.save_pretrained(folder, state_dict=state)
+        module.save_pretrained(folder, state_dict=state, **options)
     names = ("model*.safetensors", "adapter_model*.safetensors", "*/adapter_model*.safetensors")
     follow_umask(path for name in names for path in Path(folder).glob(name))
 
@@ -86,8 +91,7 @@ def _load_state(module: nn.Module, folder: Path) -> LoadResult:
     missing, unexpected, num_files = list(own), [], 0
     for path, state in read_shards(folder, (SAFE_WEIGHTS_NAME, WEIGHTS_NAME)):
         named = to_names_of(own, state)
-        check_shapes(own, named, path)
-        result = module.load_state_dict(named, strict=False)
+        result = _load_or_explain(module, named, path, own)
         still_missing = set(result.missing_keys)
         missing = [name for name in missing if name in still_missing]
         unexpected += result.unexpected_keys
@@ -97,6 +101,18 @@ def _load_state(module: nn.Module, folder: Path) -> LoadResult:
         raise ValueError(_nothing_found(folder))
     # a tied tensor is loaded if any of its names is
     return LoadResult([name for name in missing if aliases.get(name, name) not in loaded], unexpected)
+
+
+def _load_or_explain(module: nn.Module, state: State, source: Path, own: State) -> Any:
+    """Let the module load it: it may change its own sizes while it does. An error is explained."""
+    try:
+        return module.load_state_dict(state, strict=False)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        check_shapes(own, state, source)  # raises if sizes are the reason
+        raise ValueError(
+            f"{source} does not fit this model ({type(module).__name__}): {error}. Build the model as it was "
+            "when the file was written."
+        ) from error
 
 
 def _nothing_found(folder: Path) -> str:
@@ -114,6 +130,5 @@ def _load_converted(module: Any, folder: Path) -> LoadResult:
     state = to_names_of(
         own, {name: tensor for name, tensor in stored.state_dict().items() if name not in absent}
     )
-    check_shapes(own, state, folder)
-    module.load_state_dict(state, strict=False)
+    _load_or_explain(module, state, folder, own)
     return LoadResult(sorted(absent), sorted(info["unexpected_keys"]))

@@ -84,7 +84,8 @@ def observe(order: Order) -> None:
         Path(order.folder, START_NAMES[order.resume]).write_text(json.dumps(start), encoding="utf-8")
         train(self, checkpoint, *args, **kwargs)
         save_plain(read_outcome(self), Path(order.folder, OUTCOME_NAME))
-        raise SystemExit(0)  # the rest of the script is not part of the run, and may write elsewhere
+        # the rest of the script is not part of the run, and may write elsewhere
+        raise SystemExit(0 if self._current_run.saves.is_last_saved else 1)
 
     Trainer.__init__, Trainer.train = build_elsewhere, train_once  # type: ignore[method-assign, assignment]
 

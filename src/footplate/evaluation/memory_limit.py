@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
+from footplate.words import parse_bytes
+
 logger = logging.getLogger(__name__)
 
 SHARE_OF_FREE_MEMORY = 0.8  # the metrics function needs memory too
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 REMEDIES = (
     "Keep less of each row with preprocess_logits_for_metrics, measure batch by batch with "
     "batch_eval_metrics=True, keep the loss alone with prediction_loss_only=True, evaluate fewer rows with "
@@ -52,16 +52,9 @@ def _number_of(value: object) -> int | float | None:
     """An int for bytes, a float for a share, None for anything else."""
     if not isinstance(value, str):
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?i?)(B?)\s*", value, re.IGNORECASE)
-    if found is None:
-        return None
-    digits, prefix, byte = found[1], found[2].capitalize(), found[3]
-    if not prefix and not byte and "." in digits:  # "0.5": a share, given on a command line
-        return float(digits)
-    unit = UNITS.get(prefix)
-    if unit is None:
-        return None
-    return int(float(digits) * unit) if "." in digits else int(digits) * unit  # exact for whole numbers
+    if re.fullmatch(r"\s*(\d+\.\d*|\.\d+)\s*", value, re.ASCII):  # "0.5": a share, on a command line
+        return float(value)
+    return parse_bytes(value)
 
 
 def readable_size(num_bytes: float) -> str:

@@ -17,6 +17,7 @@ from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
 from footplate.checkpoint import rotation, weights
 from footplate.checkpoint import runs as run_folders
+from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.data import loader as loaders
 from footplate.distributed.accelerator import build_accelerator
@@ -192,7 +193,7 @@ class TrainerApi(TrainerBase):
         run_id = run.identity.run_id if run.has_begun else None
         if run_id is not None and run_folders.overwrites(self.args) and run.plan.first_step == 0:
             rotation.remove_other_runs(folder, limit, run_id)
-        rotation.rotate_checkpoints(folder, limit, kept, run_id)
+        rotation.rotate_checkpoints(folder, limit, kept, run_id, run.saves.sealed_names)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint."""
@@ -200,15 +201,31 @@ class TrainerApi(TrainerBase):
         self._issue_warnings_after_load(result)
 
     def _load_best_model(self) -> None:
-        """Load the weights of the best checkpoint."""
+        """Load the weights of the best checkpoint; without it, say so and keep those of the last update."""
         best = self.state.best_model_checkpoint
+        folder = self._current_run.anchor(str(best))
+        try:
+            check_usable(folder, needs_state=False)
+        except ValueError as error:
+            logger.error(
+                "THE BEST MODEL, OF UPDATE %s, IS NOT LOADED: %s The model in memory is that of the last "
+                "update.",
+                self.state.best_global_step,
+                error,
+            )
+            return
         logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
-        self._issue_warnings_after_load(weights.load_weights(self.model, self._current_run.anchor(str(best))))
+        self._issue_warnings_after_load(weights.load_weights(self.model, folder))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Save the state of optimizer and schedule."""
         optimizer_files.save_optimizer(self.optimizer, output_dir)
         optimizer_files.save_schedule(self.lr_scheduler, output_dir)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        """Save the state of the gradient scaler, where there is one."""
+        if self._strategy.scaler is not None:
+            optimizer_files.save_scaler(self._strategy.scaler, output_dir)
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Save the state of every random generator."""
@@ -219,6 +236,11 @@ class TrainerApi(TrainerBase):
         if checkpoint is not None:
             optimizer_files.load_optimizer(self.optimizer, checkpoint)
             optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        """Load the state of the gradient scaler, where there is one."""
+        if checkpoint is not None and self._strategy.scaler is not None:
+            optimizer_files.load_scaler(self._strategy.scaler, checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         """Set every random generator as it was at the checkpoint."""

@@ -40,7 +40,7 @@ class Saving(TrainerApi):
         folder = output_dir or self.args.output_dir
         assert folder is not None
         os.makedirs(folder, exist_ok=True)
-        weights.save_weights(self.model, folder, state_dict)
+        weights.save_weights(self.model, folder, state_dict, self.args.max_shard_size)
         processing: Any = self.processing_class or getattr(self.data_collator, "tokenizer", None)
         if hasattr(processing, "save_pretrained"):
             processing.save_pretrained(folder)
@@ -57,32 +57,31 @@ class Saving(TrainerApi):
         if not self.args.should_save:
             return
         run.saves.join()  # one copy, one write: the last one must be done with both
-        rotation.make_way(folder, run.identity.run_id)
+        rotation.make_way(folder, run.identity.run_id, run.saves.strangers)
+
+        def save_now(staging: str) -> None:
+            traits.call_with_declared(self.save_model, output_dir=staging, _internal_call=True)
+            if not self.args.save_only_model:
+                self._save_optimizer_and_scheduler(staging)
+                self._save_scaler(staging)
+                self._save_rng_state(staging)
+
+        def make_room() -> bool:
+            saves = run.saves
+            kept = [path for path in (self.state.best_model_checkpoint, saves.sealed_folder) if path]
+            return rotation.make_room(run.anchor(run_dir), kept, run.identity.run_id, saves.sealed_names)
+
         run.saves.write(
             folder,
             step,
             self._capture_contents(run_dir),
             self.model.state_dict(),
-            save_model=lambda staging: traits.call_with_declared(
-                self.save_model, output_dir=staging, _internal_call=True
-            ),
+            save_model=save_now,
             save_copy=self._save,
             after=lambda: self._rotate_checkpoints(output_dir=run.anchor(run_dir)),
-            in_background=self._saves_in_background(),
+            in_background=saves_in_background(self),
+            make_room=make_room if self.args.save_makes_room else None,
         )
-
-    def _saves_in_background(self) -> bool:
-        """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
-        joints = ("save_model", "_save", "_save_checkpoint")
-        is_own = any(getattr(type(self), name) is not getattr(Saving, name) for name in joints)
-        is_watched = self.callback_handler.listens("on_save")
-        return self.args.save_in_background and self.is_in_train and not is_own and not is_watched
-
-    def _prepare_first_save(self) -> None:
-        """Make the memory of the first copy while training goes on."""
-        if self.args.save_strategy != "no" and not self.args.save_only_model and self._saves_in_background():
-            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            self._current_run.saves.prepare(state)
 
     def _capture_contents(self, run_dir: str) -> Contents:
         """The state of the run as it is now, apart from the model."""
@@ -100,7 +99,7 @@ class Saving(TrainerApi):
         self.state.stateful_callbacks = export_states(
             [*run.stateful(self.control, self.callback_handler.callbacks), run.position]
         )
-        contents = Contents(self.state.to_json_text())
+        contents = Contents(self.state.to_json_text(), run_id=run.identity.run_id)
         if not self.args.save_only_model:
             contents.loader = run.feed.state()
             contents.optimizer = self.optimizer.state_dict()
@@ -109,3 +108,25 @@ class Saving(TrainerApi):
             if self._strategy.scaler is not None:
                 contents.scaler = self._strategy.scaler.state_dict()
         return contents
+
+
+# an override of one of these looks at the folder, or at the state of the run, at once
+_SAVE_JOINTS = (
+    *("save_model", "_save", "_save_checkpoint"),
+    *("_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state"),
+)
+
+
+def saves_in_background(trainer: Saving) -> bool:
+    """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
+    is_own = any(getattr(type(trainer), name) is not getattr(Saving, name) for name in _SAVE_JOINTS)
+    is_watched = trainer.callback_handler.listens("on_save")
+    return trainer.args.save_in_background and trainer.is_in_train and not is_own and not is_watched
+
+
+def prepare_first_save(trainer: Saving) -> None:
+    """Make the memory of the first copy while training goes on."""
+    args = trainer.args
+    if args.save_strategy != "no" and not args.save_only_model and saves_in_background(trainer):
+        state = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+        trainer._current_run.saves.prepare(state)
