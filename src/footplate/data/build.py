@@ -29,6 +29,7 @@ def build_loader(
     collate: Collate,
     sampler: Sampler[Any] | Iterable[Any] | None = None,
     is_training: bool = False,
+    device: torch.device | None = None,
 ) -> Loader:
     """The loader that the arguments describe; `sampler` may be a `BatchSampler`, and streams take none."""
     settings: dict[str, Any] = {
@@ -39,7 +40,6 @@ def build_loader(
     }
     is_stream = isinstance(dataset, IterableDataset)
     if isinstance(sampler, BatchSampler) and not is_stream:
-    device: torch.device | None = None,
         settings["batch_sampler"] = sampler
     else:
         settings.update(batch_size=batch_size, drop_last=args.dataloader_drop_last)
@@ -50,6 +50,8 @@ def build_loader(
         seed=rng.data_seed(args),
         rank=args.process_index,
         shows_progress=not args.disable_tqdm,
+        device=device,
+        non_blocking=bool(args.accelerator_config.non_blocking),
         **settings,
     )
 
@@ -60,8 +62,6 @@ def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
 
 
 def _seeded(sampler: Any, args: TrainingArguments) -> Any:
-        device=device,
-        non_blocking=bool(args.accelerator_config.non_blocking),
     """The sampler, or for torch's `RandomSampler` the same draws from the seed of the arguments."""
     if type(sampler) is not RandomSampler:  # a subclass may draw in its own way
         return sampler

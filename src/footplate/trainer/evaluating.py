@@ -250,6 +250,7 @@ class Evaluating(TrainerApi):
         self, trial: Any, ignore_keys_for_eval: list[str] | None, skip_scheduler: bool = False
     ) -> dict[str, float]:
         """Evaluation during training; a schedule that follows a metric moves on it."""
+        kept = set(self._eval_dataloaders)
         before, num_logs = rng.capture(), len(self.state.log_history)
         is_requested = self.control.should_evaluate
         try:
@@ -258,6 +259,8 @@ class Evaluating(TrainerApi):
                 metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         except Exception:  # a resumed run makes this evaluation from its beginning
             rng.restore(before)
+            for key in self._eval_dataloaders.keys() - kept:
+                del self._eval_dataloaders[key]  # to start its workers draws a number, so it starts them again
             del self.state.log_history[num_logs:]
             self.control.should_evaluate = is_requested
             undone = ("should_evaluate", "should_save")
@@ -269,7 +272,6 @@ class Evaluating(TrainerApi):
                 metric_tools.read_metric(metrics, self.args.metric_for_best_model or "loss")
             )
         return metrics
-        kept = set(self._eval_dataloaders)
 
     def _compute_metrics(self, collector: Collector) -> dict[str, Any]:
         """What `compute_metrics` gives for a whole set."""
@@ -280,8 +282,6 @@ class Evaluating(TrainerApi):
         return metric_tools.check_metrics(self.compute_metrics(prediction))
 
     def _prepare_for_evaluation(self) -> nn.Module:
-            for key in self._eval_dataloaders.keys() - kept:
-                del self._eval_dataloaders[key]  # to start its workers draws a number, so it starts them again
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
             model = self.model_wrapped

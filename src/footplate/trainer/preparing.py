@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from footplate.batch import find_length
+from footplate.checkpoint import optimizer as optimizer_files
+from footplate.checkpoint import resume
 from footplate.data.feed import search_data
 from footplate.data.loader import num_drawn
-from footplate.data.feed import search_data
-from footplate.checkpoint import resume
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
 from footplate.state import TRAINER_STATE_NAME, TrainerState
@@ -83,19 +83,18 @@ class Preparing(Optimizing):
             num_batches,
             self.num_examples(loader) if num_batches else None,
             self._train_batch_size,
-            num_drawn=num_drawn(loader),
             first_step=saved.global_step if saved is not None else 0,
             position=position,
+            num_drawn=num_drawn(loader),
         )
 
     def _begin_run(self, plan: TrainingPlan, loader: Any, saved: TrainerState | None) -> None:
-        run.begin(plan, loader, self._device)
-        run.eval_loaders = self._eval_dataloaders
         """Set run and state to where the plan starts."""
         run = self._current_run
+        run.begin(plan, loader, self._device)
+        run.eval_loaders = self._eval_dataloaders
         evaluated = {"eval_dataset": self.eval_dataset, "eval_data_collator": self.eval_data_collator}
         search_data(run.generators, loader, **evaluated)
-        run.begin(plan, loader, self._device)
         run.max_steps_before = saved.max_steps if saved is not None else plan.max_steps
         self.state = saved or run.new_state(self.control, self.callback_handler.callbacks)
         self.state.compute_steps(self.args, plan.max_steps)
@@ -141,7 +140,8 @@ class Preparing(Optimizing):
         run = self._current_run
         options = refresh.read_options(self.optimizer)
         self._load_optimizer_and_scheduler(checkpoint)
-        self._load_scaler(checkpoint)
+        if self._strategy.scaler is not None:
+            optimizer_files.load_scaler(self._strategy.scaler, checkpoint)
         if run.resume.changes.applied:
             refresh.apply_options(self.optimizer, self.lr_scheduler, options)
         if run.resume.extension is not None:

@@ -85,11 +85,10 @@ class Run:
         self.resume = resume if resume is not None else Resume()
         self.plan = TrainingPlan()
         self.feed = Feed()
-        self.saves = Saves(lock.check if lock is not None else None)
-        self.signals = StopSignals()
         self.generators = HeldGenerators()  # those that datasets and collators hold
         self.eval_loaders: dict[str, Any] = {}  # those whose workers live on
-        self.generators = HeldGenerators()  # those that datasets and collators hold
+        self.saves = Saves(lock.check if lock is not None else None)
+        self.signals = StopSignals()
         self.meter = Meter(device)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
