@@ -49,7 +49,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "search": set(),
 }
 TRAINER = {"trainer", "seq2seq", "question_answering"}
-ABOVE = {"tasks", "cli", "demo", "testing", "__main__"}
+ABOVE = {"tasks", "cli", "demo", "testing", "takeover", "__main__"}
 CORE = {"torch", "numpy", "tqdm", "safetensors", *sys.stdlib_module_names}
 
 

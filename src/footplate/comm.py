@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -58,6 +59,59 @@ def gather(tensors: Any) -> Any:
         return torch.cat(parts)
 
     return map_nested(gather_rows, tensors)
+
+
+def nested_gather(tensors: Any, parallel_mode: Any, name: str | None = None) -> Any:
+    """The rows of all processes if `parallel_mode` is "distributed", else the tensors as they are.
+
+    Args:
+        tensors: A tensor, or a nested list, tuple or mapping of them; None stays None.
+        parallel_mode: `args.parallel_mode`.
+        name: Not used; the API has it.
+    """
+    is_parallel = getattr(parallel_mode, "value", parallel_mode) == "distributed"
+    return distributed_concat(tensors) if is_parallel and tensors is not None else tensors
+
+
+def distributed_concat(tensor: Any, num_total_examples: int | None = None) -> Any:
+    """The rows of all processes in the order of ranks, without those that a sampler added at the end.
+
+    Args:
+        tensor: A tensor, or a nested list, tuple or mapping of them.
+        num_total_examples: How many rows to keep; None for all.
+    """
+    if not is_distributed():
+        raise ValueError("distributed_concat needs processes that train together: start them with torchrun.")
+    joined = gather(tensor)
+    return joined if num_total_examples is None else nested_truncate(joined, num_total_examples)
+
+
+def distributed_broadcast_scalars(
+    scalars: Sequence[float], num_total_examples: int | None = None, device: Any = None
+) -> torch.Tensor:
+    """The numbers of all processes in the order of ranks, on every process.
+
+    Args:
+        scalars: The numbers of this process, as many as on every other one.
+        num_total_examples: How many to keep; None for all.
+        device: Where the exchange takes place.
+    """
+    joined: torch.Tensor = distributed_concat(torch.tensor(scalars, device=device), num_total_examples)
+    return joined
+
+
+@contextmanager
+def torch_distributed_zero_first(local_rank: int) -> Iterator[None]:
+    """Let the first process of a machine run the block before the others do.
+
+    Args:
+        local_rank: The number of this process on its machine; -1 if no launcher started it.
+    """
+    if local_rank not in (-1, 0):
+        torch.distributed.barrier()
+    yield
+    if local_rank == 0:
+        torch.distributed.barrier()
 
 
 def map_nested(function: Callable[[Any], Any], value: Any) -> Any:

@@ -158,6 +158,18 @@ class SchedulerType(ExplicitEnum):
     GREEDY = "greedy"
 
 
+class FSDPOption(ExplicitEnum):
+    """Names for `fsdp`."""
+
+    FULL_SHARD = "full_shard"
+    SHARD_GRAD_OP = "shard_grad_op"
+    NO_SHARD = "no_shard"
+    HYBRID_SHARD = "hybrid_shard"
+    HYBRID_SHARD_ZERO2 = "hybrid_shard_zero2"
+    OFFLOAD = "offload"
+    AUTO_WRAP = "auto_wrap"
+
+
 class OptimizerNames(ExplicitEnum):
     """Names for `optim`."""
 

@@ -29,12 +29,26 @@ def is_adapter(model: nn.Module) -> bool:
     return peft is not None and isinstance(model, (peft.PeftModel, peft.PeftMixedModel))
 
 
+def unwrap_peft_model(model: nn.Module) -> nn.Module:
+    """The model inside PEFT's wrapper; any other model as it is."""
+    outer: Any = model
+    if not is_adapter(outer):
+        return model
+    has_accessor = hasattr(outer, "get_base_model")  # PeftMixedModel has none
+    inner: nn.Module = outer.get_base_model() if has_accessor else outer.base_model.model
+    return inner
+
+
+def get_module_class_from_name(module: nn.Module, name: str) -> type[nn.Module] | None:
+    """The class of this name among the module and its parts; None if no part has it."""
+    return next((type(part) for part in module.modules() if type(part).__name__ == name), None)
+
+
 def bare_model(model: nn.Module) -> nn.Module:
     """The innermost model, also inside adapters, whose forward names the inputs."""
     outer: Any = unwrap_model(model)
     if is_adapter(outer):
-        has_accessor = hasattr(outer, "get_base_model")  # PeftMixedModel has none
-        return bare_model(outer.get_base_model() if has_accessor else outer.base_model.model)
+        return bare_model(unwrap_peft_model(outer))
     if isinstance(getattr(outer, "module", None), nn.Module) and _passes_arguments_on(outer):
         return bare_model(outer.module)
     return outer  # type: ignore[no-any-return]

@@ -17,6 +17,10 @@ COMMANDS = {
         "footplate.cli.verify_resume",
         "Check that an interrupted run of a script is the same.",
     ),
+    "drive": (
+        "footplate.cli.drive",
+        "Run a script written for the Trainer of transformers on footplate, unchanged.",
+    ),
     "report": (
         "footplate.cli.report",
         "Build the report of a run, or compare several; open it, serve it live.",

@@ -41,6 +41,9 @@ TRACKERS = {
 }
 
 
+_by_name: dict[str, type[Any]] = {}  # INTEGRATION_TO_CALLBACK, filled when asked for; users add to it
+
+
 def build_trackers(report_to: str | Iterable[str] | None) -> list[type[Any]]:
     """The callback classes of the trackers that `report_to` names.
 
@@ -64,6 +67,8 @@ def find_callback(name: str) -> type[Any]:
             "report_to='neptune' is not possible any more: the service closed in March 2026. Use another, "
             "such as 'mlflow', 'wandb' or 'trackio'; events.jsonl and report.html are written without any."
         )
+    if name in _by_name and name not in TRACKERS:
+        return _by_name[name]
     if name not in TRACKERS:
         close = difflib.get_close_matches(name, TRACKERS, n=1, cutoff=0.5)
         meant = f" Did you mean {close[0]!r}?" if close else ""
@@ -76,11 +81,15 @@ def find_callback(name: str) -> type[Any]:
             f"report_to={name!r} needs {packages}, which is not installed: pip install footplate[{name}]. "
             "Or remove it from report_to."
         )
-    return _import_callback(tracker)
+    return _by_name.get(name) or _import_callback(tracker)
 
 
-def find_named(name: str) -> type[Any]:
-    """The callback class of this name, whether or not its package is installed."""
+def find_named(name: str) -> Any:
+    """The callback class of this name, whether or not its package is installed, or the table of all."""
+    if name == "INTEGRATION_TO_CALLBACK":
+        for tracker_name, tracker in TRACKERS.items():
+            _by_name.setdefault(tracker_name, _import_callback(tracker))
+        return _by_name
     for tracker in TRACKERS.values():
         if tracker.callback == name:
             return _import_callback(tracker)

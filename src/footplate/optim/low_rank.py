@@ -111,13 +111,34 @@ def find_target_weights(args: TrainingArguments, model: nn.Module | None) -> set
 
 def _is_target(name: str, wanted: str | list[str]) -> tuple[bool, bool]:
     """Whether a module is a target, and whether by its name instead of by a pattern."""
+    if isinstance(wanted, str) and wanted.replace("_", "-") == "all-linear":
+        return True, False
+    is_found, is_pattern = _match(name, wanted)
+    return is_found, is_found and not is_pattern
+
+
+def _match(name: str, wanted: str | list[str]) -> tuple[bool, bool]:
+    """Whether a name or a pattern matches, and whether it is a pattern that decided."""
     if isinstance(wanted, str):
-        if wanted.replace("_", "-") == "all-linear":
-            return True, False
-        return re.fullmatch(wanted, name) is not None, wanted == name
+        return re.fullmatch(wanted, name) is not None, wanted != name
     if any(part in name for part in wanted):
-        return True, True
-    return any(re.fullmatch(pattern, name) for pattern in wanted), False
+        return True, False
+    is_found = any(re.fullmatch(pattern, name) for pattern in wanted)
+    return is_found, is_found
+
+
+def check_target_module_exists(
+    optim_target_modules: str | list[str], key: str, return_is_regex: bool = False
+) -> bool | tuple[bool, bool]:
+    """Whether the module `key` is among the targets, and on request whether by a pattern.
+
+    Args:
+        optim_target_modules: One pattern, or a list of names, parts of names and patterns.
+        key: The name of a module.
+        return_is_regex: Return both answers.
+    """
+    is_found, is_pattern = _match(key, optim_target_modules)
+    return (is_found, is_pattern) if return_is_regex else is_found
 
 
 def build_layerwise(

@@ -47,6 +47,16 @@ def find_optimizer(
     return optimizer_class, {"lr": args.learning_rate, **kwargs}
 
 
+def is_optimizer_factory(optimizer_cls_or_factory: Any) -> bool:
+    """Whether this makes an optimizer from the model itself, instead of being an optimizer's class.
+
+    Args:
+        optimizer_cls_or_factory: The first of what `get_optimizer_cls_and_kwargs` returned.
+    """
+    is_class = isinstance(optimizer_cls_or_factory, type)
+    return not (is_class and issubclass(optimizer_cls_or_factory, torch.optim.Optimizer))
+
+
 def _torch_adamw(request: Request, **extra: Any) -> ClassAndKwargs:
     """AdamW of torch."""
     return torch.optim.AdamW, {**request.adam, **extra}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from footplate.wrappers import bare_model
 
@@ -34,22 +34,57 @@ def embedding_noise(model: nn.Module, alpha: float | None) -> Iterator[None]:
             f"neftune_noise_alpha={alpha} needs a model with get_input_embeddings(); {type(bare).__name__} "
             "has none. Add that method, or leave neftune_noise_alpha unset."
         )
-    handle = bare.get_input_embeddings().register_forward_hook(_noise_hook(alpha))
+    handle = activate_neftune(bare, alpha)
     try:
         yield
     finally:
-        handle.remove()
+        deactivate_neftune(bare, handle)
 
 
-def _noise_hook(alpha: float) -> Callable[[nn.Module, Any, torch.Tensor], torch.Tensor]:
-    def add_noise(module: nn.Module, inputs: Any, embedded: torch.Tensor) -> torch.Tensor:
-        if not module.training:
-            return embedded
-        # computed in float32 as in the original: with Python floats the last bit would differ
-        bound = float(alpha / torch.sqrt(torch.tensor(embedded.size(1) * embedded.size(2))))
-        return embedded + torch.zeros_like(embedded).uniform_(-bound, bound)
+def activate_neftune(
+    model: nn.Module, neftune_noise_alpha: float, accelerator: Any = None
+) -> RemovableHandle:
+    """Add noise to the input embeddings from now on, in training mode; returns what ends it.
 
-    return add_noise
+    Args:
+        model: A model with `get_input_embeddings`, wrapped or not.
+        neftune_noise_alpha: How much noise.
+        accelerator: Not needed; the API has it.
+    """
+    bare: Any = bare_model(model)
+    embeddings: Any = bare.get_input_embeddings()
+    embeddings.neftune_noise_alpha = neftune_noise_alpha
+    handle: RemovableHandle = embeddings.register_forward_hook(neftune_post_forward_hook)
+    return handle
+
+
+def deactivate_neftune(model: nn.Module, hook_handle: RemovableHandle, accelerator: Any = None) -> None:
+    """End what `activate_neftune` began.
+
+    Args:
+        model: The same model.
+        hook_handle: What `activate_neftune` returned.
+        accelerator: Not needed; the API has it.
+    """
+    hook_handle.remove()
+    bare: Any = bare_model(model)
+    if hasattr(bare.get_input_embeddings(), "neftune_noise_alpha"):
+        del bare.get_input_embeddings().neftune_noise_alpha
+
+
+def neftune_post_forward_hook(module: Any, input: Any, output: torch.Tensor) -> torch.Tensor:
+    """Noise for the output of an embedding layer, for `register_forward_hook`.
+
+    Args:
+        module: The layer; its `neftune_noise_alpha` says how much noise.
+        input: Not used.
+        output: The embeddings.
+    """
+    if not module.training:
+        return output
+    # computed in float32 as in the original: with Python floats the last bit would differ
+    bound = float(module.neftune_noise_alpha / torch.sqrt(torch.tensor(output.size(1) * output.size(2))))
+    return output + torch.zeros_like(output).uniform_(-bound, bound)
 
 
 def enable_recompute(model: Any, args: TrainingArguments) -> None:

@@ -57,7 +57,7 @@ def pad_features(
     if not features:
         raise ValueError("There is nothing to collate: the batch has no samples.")
     try:
-        with _without_fast_tokenizer_notice(tokenizer):
+        with quiet_about_padding(tokenizer):
             return tokenizer.pad(features, padding=padding, **options)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         check_no_missing(features, error)
@@ -144,7 +144,7 @@ def check_pad_token(tokenizer: Any) -> None:
 
 
 @contextmanager
-def _without_fast_tokenizer_notice(tokenizer: Any) -> Iterator[None]:
+def quiet_about_padding(tokenizer: Any) -> Iterator[None]:
     """Hold back the advice to call the tokenizer instead of `pad`, which a collator cannot follow."""
     notices = getattr(tokenizer, "deprecation_warnings", None)
     if notices is None:

@@ -1,0 +1,1 @@
+"""Hyperparameter search: what a trial may choose, and what it is judged by."""
