@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from footplate.batch import find_length
-from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import resume
 from footplate.data.feed import search_data
 from footplate.data.loader import num_drawn
@@ -140,8 +139,7 @@ class Preparing(Optimizing):
         run = self._current_run
         options = refresh.read_options(self.optimizer)
         self._load_optimizer_and_scheduler(checkpoint)
-        if self._strategy.scaler is not None:
-            optimizer_files.load_scaler(self._strategy.scaler, checkpoint)
+        self._load_scaler(checkpoint)
         if run.resume.changes.applied:
             refresh.apply_options(self.optimizer, self.lr_scheduler, options)
         if run.resume.extension is not None:

@@ -17,8 +17,8 @@ from footplate.arguments import TrainingArguments
 from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.lock import own_folder
-from footplate.checkpoint.publish import check_intact, load_loader_state
-from footplate.checkpoint.rotation import remove_leftovers
+from footplate.checkpoint.publish import load_loader_state
+from footplate.checkpoint.rotation import find_strangers, remove_leftovers
 from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
@@ -26,7 +26,7 @@ from footplate.trainer.data import Data
 from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing
 from footplate.trainer.run import Resume, Run, Stage
-from footplate.trainer.saving import Saving
+from footplate.trainer.saving import Saving, prepare_first_save
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
 from footplate.training.facts import RunFacts, collect_facts
@@ -84,6 +84,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 self.args, self._device, shared, identity, Resume(changes, extension, checkpoint), lock
             )
             run.facts = RunFacts(facts)
+            run.saves.strangers = find_strangers(folder)
             self.is_in_train = True
             try:
                 self._prepare_model_for_run(trial, checkpoint)
@@ -212,7 +213,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 self.args.on_nonfinite, self.state.global_step + 1
             )
             if accepted:
-                self.optimizer.step()
+                run.step(self.optimizer)
             try:
                 self._event("on_optimizer_step")
             finally:  # the weights have changed: whatever a callback raises, this update counts
@@ -227,8 +228,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             self._event("on_step_end")
             run.step_data.release()
             if self.state.global_step == plan.first_step + 1:
-                self._prepare_first_save()
-            self.control.should_save |= run.clock.should_save()
+                prepare_first_save(self)
+            self.control.should_save |= run.clock.should_save() or run.saves.retry()
             self._report(model, trial, epoch, ignore_keys)
             if run.signals.received or run.clock.should_stop():
                 raise StopRequested
@@ -378,13 +379,12 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         metrics["total_flos"], metrics["train_loss"] = self.state.total_flos, train_loss
         self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
         traits.call_with_declared(self.log, logs=metrics)
-        error = run.saves.join()
+        error = run.saves.finish(step)
         for seal in run.saves.sealed():
             self._event("on_seal", **seal)
         run.saves.check_last(error)
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None and not run.signals.received:
-            check_intact(run.anchor(best))
             self._load_best_model()
         self._event("on_train_end")
         return TrainOutput(step, train_loss, metrics)
