@@ -179,6 +179,8 @@ def test_an_update_reads_nothing_from_the_device_and_recording_changes_nothing_i
 class Watcher(TrainerCallback):
     """Keeps what it is handed, event by event."""
 
+    wants_step_data = True
+
     def __init__(self) -> None:
         self.seen: dict[str, list[dict[str, Any]]] = {}
 

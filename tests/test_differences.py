@@ -290,25 +290,6 @@ def test_labels_of_a_model_without_a_configuration_are_smoothed(tmp_path: Path) 
 # ---- callbacks, state, evaluation ----
 
 
-def test_the_best_is_known_before_on_evaluate(tmp_path: Path) -> None:
-    known = []
-    for library in BOTH:
-
-        class Look(library.TrainerCallback):  # type: ignore[misc, name-defined]
-            def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
-                known.append(state.best_metric == metrics["eval_loss"])
-
-        trainer_of(
-            library,
-            tmp_path,
-            eval_data=tiny.regression_data(8),
-            eval_strategy="epoch",
-            metric_for_best_model="loss",
-            options={"callbacks": [Look]},
-        ).train()
-    assert known == [False, True]
-
-
 def test_the_state_of_a_callback_comes_back_without_being_asked_for(tmp_path: Path) -> None:
     counts = []
     for library in BOTH:

@@ -208,7 +208,7 @@ def test_the_best_answers_are_kept_and_training_stops_early(tmp_path, train_set,
 
     class Watch(TrainerCallback):
         def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-            seen.append((metrics["eval_f1"], state.best_metric))
+            seen.append((metrics["eval_f1"], kwargs["best_metric"]))
 
     trainer = build(
         tmp_path, train_set, eval_set,

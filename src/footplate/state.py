@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -193,12 +194,70 @@ class RunIdentity(ExportableState):
         return {"args": {}, "attributes": {"run_id": self.run_id, "saved_at": time.time()}}
 
 
-def restore_states(holders: Iterable[ExportableState], stored: Mapping[str, Any]) -> None:
-    """Set the attributes of each holder that were stored under the name of its class, in their order."""
-    remaining = {
-        name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()
-    }
+def is_exportable(candidate: Any) -> bool:
+    """Whether an object has a state to save: also one derived from the ExportableState of transformers."""
+    return callable(getattr(candidate, "state", None)) and callable(getattr(candidate, "from_state", None))
+
+
+class StoredStates:
+    """The states of a checkpoint by class name, each to be given back once.
+
+    Args:
+        stored: As `export_states` made it.
+    """
+
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        self._left = {
+            name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()
+        }
+
+    def take(self, holder: Any) -> dict[str, Any] | None:
+        """The state that was stored for `holder`; of several, the first with its constructor arguments."""
+        states = self._left.get(type(holder).__name__)
+        if not states:
+            return None
+        own = holder.state().get("args") if len(states) > 1 else None
+        index = next((index for index, state in enumerate(states) if state.get("args") == own), 0)
+        return states.pop(index)
+
+    @property
+    def names_left(self) -> list[str]:
+        """The classes whose states nobody has taken, a class once for each state."""
+        return [name for name, states in self._left.items() for _ in states]
+
+
+def restore_states(holders: Iterable[Any], stored: Mapping[str, Any]) -> list[str]:
+    """Set the attributes of each holder that were stored for it; return the classes of states left over."""
+    states = StoredStates(stored)
     for holder in holders:
-        states = remaining.get(type(holder).__name__)
-        for name, value in (states.pop(0) if states else {}).get("attributes", {}).items():
-            setattr(holder, name, value)
+        set_attributes(holder, states.take(holder) or {})
+    return states.names_left
+
+
+def set_attributes(holder: Any, state: Mapping[str, Any]) -> None:
+    """Set what a stored state says of an object that exists already."""
+    for name, value in (state.get("attributes") or {}).items():
+        setattr(holder, name, value)
+
+
+class KeptStates:
+    """The states that callbacks have now, to be put back if what they do next is undone."""
+
+    def __init__(self, callbacks: Iterable[Any]) -> None:
+        self._states = [(entry, copy.deepcopy(entry.state())) for entry in callbacks if is_exportable(entry)]
+
+    def put_back(self) -> None:
+        """Give the callbacks their states back."""
+        for callback, state in self._states:
+            set_attributes(callback, state)
+
+
+def rebuild_callbacks(callbacks: Iterable[Any], stored: Mapping[str, Any]) -> list[Any]:
+    """The callbacks, those with a stored state made anew with its constructor arguments."""
+    left = {name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()}
+    rebuilt = []
+    for callback in callbacks:
+        states = left.get(type(callback).__name__) if is_exportable(callback) else None
+        arguments = states.pop(0).get("args") if states else None
+        rebuilt.append(type(callback)(**arguments) if arguments else callback)
+    return rebuilt

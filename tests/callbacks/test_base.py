@@ -15,9 +15,9 @@ EVENTS = [
 ]
 
 
-def test_all_sixteen_events_exist_and_two_of_our_own():
+def test_all_sixteen_events_exist_and_three_of_our_own():
     events = [name for name in vars(TrainerCallback) if name.startswith("on_")]
-    assert sorted(events) == sorted([*EVENTS, "on_seal", "on_samples"])
+    assert sorted(events) == sorted([*EVENTS, "on_round_end", "on_seal", "on_samples"])
 
 
 def test_every_event_has_the_parameters_of_the_original():
@@ -46,15 +46,16 @@ def test_the_docstring_names_every_event_and_keyword():
         "loss",
         "metrics",
         "is_round_end",
+        "is_best",
+        "best_metric",
+        "on_round_end",
         "logs",
     ]
     assert TrainerCallback.__doc__ is not None
     assert [name for name in EVENTS + keywords if name not in TrainerCallback.__doc__] == []
 
 
-def test_a_users_callback_wants_step_data_and_the_packages_own_do_not():
-    assert TrainerCallback.wants_step_data
+def test_no_callback_wants_step_data_unless_it_says_so():
     own = [getattr(callbacks, name) for name in callbacks.__all__ if name.endswith("Callback")]
-    wanting = {cls.__name__ for cls in own if cls.wants_step_data}
-    assert wanting == {"TrainerCallback", "SampleCallback"}  # the latter decides for each object
+    assert [cls for cls in own if cls.wants_step_data] == []  # SampleCallback decides for each object
     assert len(own) == 7

@@ -253,15 +253,12 @@ def test_an_exception_in_a_callback_reaches_the_caller():
         fire(make(Fails), "on_step_begin")
 
 
-def test_step_data_is_wanted_by_those_who_hear_steps_and_do_not_decline():
-    assert not make(PrinterCallback, ProgressCallback, EarlyStoppingCallback).wants_step_data
-    assert not make(recorder(TrainerCallback, ["on_step_begin", "on_log", "on_epoch_end"])).wants_step_data
-    for event in ("on_step_end", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step"):
-        assert make(recorder(TrainerCallback, [event])).wants_step_data
-        assert make(recorder(object, [event])).wants_step_data  # no attribute counts as yes
-    handler = make()
+@pytest.mark.parametrize("base", [TrainerCallback, transformers.TrainerCallback, object])
+def test_step_data_is_wanted_by_those_who_say_so_and_not_by_those_who_hear_steps(base):
+    callback = recorder(base, ["on_step_end", "on_pre_optimizer_step"])()
+    handler = make(PrinterCallback, ProgressCallback, EarlyStoppingCallback, callback)
     assert not handler.wants_step_data
-    handler.callbacks.append(recorder(TrainerCallback, ["on_step_end"])())
+    callback.wants_step_data = True
     assert handler.wants_step_data
     handler.callbacks.pop()
     assert not handler.wants_step_data
@@ -289,9 +286,78 @@ def test_equal_callbacks_are_told_apart_at_the_next_epoch():
     assert (first.count, second.count) == (1, 1)
 
 
-def test_early_stopping_of_transformers_is_refused_with_the_way_out():
-    with pytest.raises(TypeError, match=r"footplate's EarlyStoppingCallback"):
-        make(transformers.EarlyStoppingCallback(2))
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_goes_through_call_event_where_a_subclass_overrides_it(event):
+    class Noting(CallbackHandler):
+        def call_event(self, event, args, state, control, **kwargs):
+            noted.append((event, sorted(kwargs)))
+            return super().call_event(event, args, state, control, **kwargs)
+
+    noted, callback = [], recorder(TrainerCallback, EVENTS)()
+    handler = Noting([DefaultFlowCallback, callback], None, None, None, None)
+    fire(handler, event)
+    assert noted == [(event, sorted(SPECIAL.get(event, {})))]
+    assert [heard for heard, _ in callback.heard] == [event]
+
+
+@pytest.mark.parametrize("event", ["on_init_end", "on_step_end", "on_log", "on_evaluate", "on_seal"])
+def test_a_call_event_that_is_set_on_the_instance_is_used(event):
+    """As libraries do that hand other keywords to every callback, whether or not it defines the event."""
+
+    def call_event(event, args, state, control, **kwargs):
+        for callback in handler.callbacks:
+            getattr(callback, event)(args, state, control, own="keyword", **kwargs)
+        return control
+
+    ours, theirs = recorder(TrainerCallback, EVENTS)(), recorder(transformers.TrainerCallback, [])()
+    handler = make(ours, theirs)
+    handler.call_event = call_event
+    fire(handler, event)
+    ((heard, kwargs),) = ours.heard
+    assert heard == event
+    assert ("own" in kwargs) == (event != "on_seal")  # which a callback of the original does not have
+
+
+def test_recorders_hear_an_event_before_the_list_and_reporters_after_it_whatever_call_event_does():
+    order = []
+    names = ["first", "listed", "last"]
+    classes = [
+        type(name, (TrainerCallback,), {"on_log": lambda self, *a, **k: order.append(type(self).__name__)})
+        for name in names
+    ]
+    handler = make(classes[1])
+    handler.recorders.append(classes[0]())
+    handler.reporters.append(classes[2]())
+    fire(handler, "on_log")
+    handler.call_event = lambda event, args, state, control, **kwargs: control
+    fire(handler, "on_log")
+    assert order == [*names, "first", "last"]
+    assert handler.callback_list == "DefaultFlowCallback\nlisted"
+    handler.remove_callback(classes[0])
+    assert handler.pop_callback(classes[2]) is not None
+    fire(handler, "on_log")
+    assert len(order) == 5
+
+
+@pytest.mark.parametrize("event", ["on_step_end", "on_log", "on_save"])
+@pytest.mark.parametrize("base", [TrainerCallback, transformers.TrainerCallback, object])
+def test_a_listener_that_is_set_replaced_or_removed_on_an_instance_counts_at_once(base, event):
+    heard = []
+    cls = recorder(base, [event, "on_push_begin"])
+    silent, loud = recorder(base, ["on_push_begin"])(), cls()
+    handler = make(silent, loud)
+    fire(handler, event)
+    for callback in (silent, loud):
+        setattr(callback, event, lambda *args, **kwargs: heard.append("new"))
+    fire(handler, event)
+    setattr(silent, event, lambda *args, **kwargs: heard.append("newer"))
+    fire(handler, event)
+    assert heard == ["new", "new", "newer", "new"]
+    for callback in (silent, loud):
+        delattr(callback, event)
+    fire(handler, event)
+    assert len(heard) == 4
+    assert len(loud.heard) == 2
 
 
 def test_a_callback_that_does_not_define_an_event_is_not_touched_by_it():

@@ -185,7 +185,7 @@ def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path, caplog):
             self, args: Any, state: Any, control: Any, trainer: Any = None, **kwargs: Any
         ) -> None:
             if state.global_step == 2:
-                callbacks = trainer.callback_handler.callbacks
+                callbacks = trainer.callback_handler.recorders
                 journal = next(c for c in callbacks if isinstance(c, JournalCallback)).journal
                 os.dup2(os.open("/dev/full", os.O_WRONLY), journal._descriptor)
 

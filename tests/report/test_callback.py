@@ -189,8 +189,9 @@ def test_a_resumed_run_goes_on_in_the_same_page(tmp_path):
 
 def test_the_callback_is_the_last_of_the_trainer_s_own(tmp_path):
     trainer = tiny.build_trainer(tmp_path, tiny.Regression(), tiny.regression_data(8), report=True)
-    names = [type(callback).__name__ for callback in trainer.callback_handler.callbacks]
-    assert names.index("JournalCallback") < names.index("ReportCallback")
+    handler = trainer.callback_handler
+    assert [type(callback).__name__ for callback in handler.recorders] == ["JournalCallback"]
+    assert [type(callback).__name__ for callback in handler.reporters] == ["ReportCallback"]
 
 
 def test_a_run_that_fails_at_once_leaves_the_page_of_the_one_before(tmp_path):

@@ -46,6 +46,8 @@ class Curious(TrainerCallback):
     def on_evaluate(self, args: Any, state: Any, control: Any, predictor: Predictor, **kwargs: Any) -> None:
         self.sets.append(list(predictor.eval_sets()))
 
+    on_round_end = on_evaluate
+
     def on_samples(self, args: Any, state: Any, control: Any, samples: Any, source: Any, **kw: Any) -> None:
         self.told.append((source, samples))
 

@@ -8,31 +8,42 @@ from footplate.trainer.evaluation import Evaluation
 from footplate.training.meter import Records
 
 
-def test_a_set_of_a_round_is_in_the_round_and_so_is_what_its_callbacks_ask_for():
+def ask(**marks):
+    """What the training loop opens before it calls evaluate()."""
+    asked = Evaluation(None, None)
+    asked.is_asking = True
+    vars(asked).update(marks)
+    return asked
+
+
+def test_a_set_of_a_round_is_in_the_round_and_what_callbacks_ask_for_is_not():
     whole = Evaluation({"a": [1], "b": [2]}, None)
+    whole.is_asking = True
     part = Evaluation([1], "a", "eval_a", outer=whole)
-    asked_by_callback = Evaluation([3], None, "other", outer=part)
-    assert [entry.is_in_round for entry in (whole, part, asked_by_callback)] == [False, True, True]
-    assert whole.holds_round
+    in_a_set, after_the_sets = (Evaluation([3], None, "eval", outer=outer) for outer in (part, whole))
+    found = [entry.is_in_round for entry in (whole, part, in_a_set, after_the_sets)]
+    assert found == [False, True, False, False]
 
 
-def test_the_evaluation_that_the_loop_asked_for_decides_once():
-    asked = Evaluation(None, None)
-    asked.is_scheduled = True
+def test_the_evaluation_that_the_loop_asked_for_is_scheduled_and_those_of_callbacks_are_not():
+    asked = ask(is_scheduled=True)
+    first, second = Evaluation([1], None, outer=asked), Evaluation([1], None, outer=asked)
+    assert (first.is_scheduled, second.is_scheduled) == (True, False)
+    assert not Evaluation([1], None, outer=first).is_scheduled
+
+
+def test_each_set_of_a_scheduled_round_is_scheduled():
+    whole = Evaluation({"a": [1]}, None, outer=ask(is_scheduled=True))
+    whole.is_asking = True
+    assert Evaluation([1], "a", outer=whole).is_scheduled
+
+
+def test_whatever_happens_inside_an_evaluation_of_the_loop_is_made_again_with_it():
+    asked = ask(is_repeatable=True)
     first = Evaluation([1], None, outer=asked)
-    assert (asked.is_scheduled, first.is_scheduled) == (False, True)
-    assert not Evaluation([1], None, outer=asked).is_scheduled
-    assert first.take_decision()
-    asked_by_callback = Evaluation([1], None, outer=first)
-    assert not asked_by_callback.take_decision()
-
-
-def test_a_round_decides_and_its_sets_do_not():
-    asked = Evaluation(None, None)
-    asked.is_scheduled = True
-    whole = Evaluation({"a": [1]}, None, outer=asked)
-    part = Evaluation([1], "a", outer=whole)
-    assert (whole.is_scheduled, part.is_scheduled) == (True, False)
+    assert first.is_repeatable
+    assert Evaluation([1], None, outer=first).is_repeatable
+    assert not Evaluation([1], None).is_repeatable
 
 
 def test_records_weigh_by_the_batch_under_way():

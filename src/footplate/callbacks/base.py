@@ -30,7 +30,9 @@ class TrainerCallback:
                     if control.should_evaluate
                         for each batch                      on_prediction_step
                         report the metrics                  on_log
-                        note the best metric                on_evaluate
+                                                            on_evaluate
+                        with several sets, after the last   on_round_end
+                        note the best metric
                     if control.should_save                  on_save
                     once its checkpoint is complete         on_seal, after this update or a later one
                     if control.should_epoch_stop or control.should_training_stop: leave the epoch
@@ -57,8 +59,10 @@ class TrainerCallback:
         predictor             reads and predicts rows without a change in the run: `samples.Predictor`
         inputs outputs loss   the last micro-batch, the outputs of the model, and its loss: on_substep_end,
                               on_pre_optimizer_step, on_optimizer_step, on_step_end
-        metrics               on_evaluate, on_predict
-        is_round_end          on_evaluate: whether `metrics` holds all eval sets of this round
+        metrics               on_evaluate, on_predict; on_round_end: those of all sets and their joint loss
+        is_best best_metric   on_evaluate, on_round_end: whether this evaluation is a new best, and the best
+                              value with it; `state.best_metric` is still the best before this evaluation
+        is_round_end          on_evaluate: False for one of several sets, after which on_round_end follows
         logs                  on_log
         seconds               on_log: where the time went since the last log, by part of the loop
         samples source        on_samples: rows with the model's predictions, and where the rows are from
@@ -69,11 +73,11 @@ class TrainerCallback:
         run_id                the name of the run, which a resume keeps
         metric_prefixes       the prefixes that metrics of evaluations and predictions have
 
-    Set `wants_step_data = False` in a callback that has step events but does not use inputs, outputs or
-    loss: if no callback uses them, the loop frees them early, which saves memory.
+    Set `wants_step_data = True` in a callback that uses inputs, outputs or loss. Without such a callback
+    they are None: compute_loss is not asked for outputs, and the memory of the batch is freed early.
     """
 
-    wants_step_data: bool = True
+    wants_step_data: bool = False
     may_be_several: bool = False  # True: no warning if a second one of this class is added
 
     def on_init_end(
@@ -129,7 +133,12 @@ class TrainerCallback:
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """An evaluation is done; `metrics` has its result, and `state.best_metric` already includes it."""
+        """A set is evaluated; `metrics` has its result, which `state.best_metric` does not include yet."""
+
+    def on_round_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl | None:
+        """All of several sets are evaluated; `metrics` has the results of all of them."""
 
     def on_predict(
         self,

@@ -18,16 +18,14 @@ logger = logging.getLogger(__name__)
 class EarlyStoppingCallback(TrainerCallback, ExportableState):
     """Stops when `metric_for_best_model` has not improved for a number of evaluation rounds in a row.
 
-    The best value and the count are saved with each checkpoint, so a resumed run stops at the same step as a
-    run without interruption. A round with several eval sets counts once; a round before the first step does
-    not count.
+    The count is saved with each checkpoint, so a resumed run stops at the same step as a run without
+    interruption; one that was about to stop makes no further update. A round with several eval sets counts
+    once. `check_metric_value` counts: override it for a rule of your own.
 
     Args:
         early_stopping_patience: Rounds without improvement after which the run stops.
         early_stopping_threshold: An improvement must be larger than this to count as one.
     """
-
-    wants_step_data = False
 
     def __init__(
         self, early_stopping_patience: int = 1, early_stopping_threshold: float | None = 0.0
@@ -35,14 +33,13 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         self.early_stopping_patience = early_stopping_patience
         self.early_stopping_threshold = early_stopping_threshold or 0.0
         self.early_stopping_patience_counter = 0
-        self.best_value: float | None = None
-        self.last_counted_step: int | None = None
-        self._is_metric_seen = False
+        self._is_counted = False  # a set of the round under way had the metric
+        self._has_warned = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Check the settings, and reset the count unless the run is resumed."""
+        """Check the settings; reset the count, or stop at once if the run that is resumed had to stop."""
         if args.metric_for_best_model is None:
             raise ValueError(
                 "EarlyStoppingCallback watches metric_for_best_model, which is None. Set it to a metric that "
@@ -58,12 +55,17 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
                 "EarlyStoppingCallback is used without load_best_model_at_end=True: training will end with "
                 "the last weights, not with the best ones."
             )
+        self._is_counted = self._has_warned = False
         if state.global_step == 0:
             self.early_stopping_patience_counter = 0
-            self.best_value = None
-            self.last_counted_step = None
-        elif self.best_value is None:  # the checkpoint has no state of this callback, or it was not loaded
-            self.best_value = state.best_metric
+        elif self._stop_if_needed(control) and state.global_step < state.max_steps:
+            logger.warning(
+                "EarlyStoppingCallback had stopped this run at step %d, after %d evaluation(s) without "
+                "improvement, so no update is made. To go on, set early_stopping_patience to more than that, "
+                "or remove the callback.",
+                state.global_step,
+                self.early_stopping_patience_counter,
+            )
 
     def on_evaluate(
         self,
@@ -71,58 +73,74 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         state: TrainerState,
         control: TrainerControl,
         metrics: dict[str, float] | None = None,
-        is_round_end: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Count the round, and stop the run after too many rounds without improvement."""
-        metrics = metrics or {}
-        name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
-        if name not in metrics:
-            if is_round_end and not self._is_metric_seen:
-                check_round(name, metrics)
-            return
-        self._is_metric_seen = True
-        if state.global_step in (0, self.last_counted_step):
-            return
-        self.last_counted_step = state.global_step
-        self._count(float(metrics[name]), bool(args.greater_is_better))
-        if self.early_stopping_patience_counter >= self.early_stopping_patience:
-            control.should_training_stop = True
+        """Count the evaluation, and stop the run after too many without improvement."""
+        is_set_of_round = kwargs.get("is_round_end") is False
+        value = self._find(args, metrics or {}, is_expected=not is_set_of_round)
+        if value is not None:
+            self._is_counted = is_set_of_round
+            self._count(args, state, control, value)
 
-    def _count(self, value: float, greater_is_better: bool) -> None:
-        """Set the counter to zero on an improvement, else add one; keep the best value."""
-        worst = float("-inf") if greater_is_better else float("inf")
-        is_first = self.best_value is None
-        best = worst if self.best_value is None else self.best_value
-        is_better = value > best if greater_is_better else value < best  # always False for NaN
-        if is_first or (is_better and abs(value - best) > self.early_stopping_threshold):
+    def on_round_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Count a round by the joint loss of its sets, unless the metric was that of one set."""
+        is_counted, self._is_counted = self._is_counted, False
+        value = None if is_counted else self._find(args, metrics or {}, is_expected=True)
+        if value is not None:
+            self._count(args, state, control, value)
+
+    def check_metric_value(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metric_value: float
+    ) -> None:
+        """Set the counter to zero on an improvement over `state.best_metric`, else add one."""
+        best, gain = state.best_metric, 0.0
+        if best is not None:
+            gain = metric_value - best if args.greater_is_better else best - metric_value
+        if best is None or gain > max(self.early_stopping_threshold, 0.0):  # NaN is never a gain
             self.early_stopping_patience_counter = 0
         else:
             self.early_stopping_patience_counter += 1
-        # also below the threshold: else small improvements would add up to one that counts
-        self.best_value = value if is_better else best
+
+    def _count(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, value: float
+    ) -> None:
+        self.check_metric_value(args, state, control, value)
+        self._stop_if_needed(control)
+
+    def _stop_if_needed(self, control: TrainerControl) -> bool:
+        is_over = self.early_stopping_patience_counter >= self.early_stopping_patience
+        control.should_training_stop |= is_over
+        return is_over
+
+    def _find(self, args: TrainingArguments, metrics: dict[str, float], is_expected: bool) -> float | None:
+        """The watched metric; None, with a warning where it is expected, if the evaluation does not give it."""
+        name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+        # a callback may evaluate something else under its own prefix
+        is_expected = is_expected and any(key.startswith("eval_") for key in metrics)
+        if name not in metrics and is_expected and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "EarlyStoppingCallback watches %r, which is not among what evaluation gives: %s. Set "
+                "metric_for_best_model to one of these, or return %r from compute_metrics.",
+                name,
+                sorted(metrics),
+                name.removeprefix("eval_"),
+            )
+        return metrics.get(name)
 
     def state(self) -> dict[str, Any]:
-        """Patience and threshold, the count, the best value, and the step of the last counted round."""
+        """Patience, threshold and count."""
         return {
             "args": {
                 "early_stopping_patience": self.early_stopping_patience,
                 "early_stopping_threshold": self.early_stopping_threshold,
             },
-            "attributes": {
-                "early_stopping_patience_counter": self.early_stopping_patience_counter,
-                "best_value": self.best_value,
-                "last_counted_step": self.last_counted_step,
-            },
+            "attributes": {"early_stopping_patience_counter": self.early_stopping_patience_counter},
         }
-
-
-def check_round(name: str, metrics: dict[str, float]) -> None:
-    """Raise if the metrics of an evaluation round do not include the watched one."""
-    # a callback may evaluate something else under its own prefix, where the watched metric is not expected
-    if any(key.startswith("eval_") for key in metrics):
-        raise ValueError(
-            f"EarlyStoppingCallback watches {name!r}, which is not among what evaluation gives: "
-            f"{sorted(metrics)}. Set metric_for_best_model to one of these, or return "
-            f"{name.removeprefix('eval_')!r} from compute_metrics."
-        )

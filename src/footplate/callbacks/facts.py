@@ -130,9 +130,9 @@ Found = tuple[str, float, int]  # name, value and step of a metric
 def find_best(args: TrainingArguments, state: TrainerState) -> Found | None:
     """The best value of the metric that decides; without one, the lowest evaluation loss."""
     name = args.metric_for_best_model
-    if state.best_metric is not None and name is not None:
+    if state.best_metric is not None and state.best_global_step is not None and name is not None:
         name = name if name.startswith("eval_") else f"eval_{name}"
-        return name, float(state.best_metric), int(state.best_global_step or 0)
+        return name, float(state.best_metric), int(state.best_global_step)
     found = _values(state, "eval_loss")
     return min(found, key=lambda entry: entry[1]) if found else None
 

@@ -18,8 +18,6 @@ class DefaultFlowCallback(TrainerCallback):
     `save_strategy="best"` is not handled here: only the evaluation knows whether its metric is the best.
     """
 
-    wants_step_data = False
-
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

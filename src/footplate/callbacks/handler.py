@@ -17,10 +17,15 @@ logger = logging.getLogger(__name__)
 
 Listener = Callable[..., "TrainerControl | None"]
 
-# These events come with inputs, outputs and loss.
-STEP_DATA_EVENTS = ("on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end")
-# These are called so often that a look-up of their listeners each time would slow training down.
-FREQUENT_EVENTS = frozenset((*STEP_DATA_EVENTS, "on_step_begin", "on_prediction_step", "on_log"))
+# These are called so often that a look at every class each time would slow training down.
+FREQUENT_EVENTS = frozenset(
+    (
+        *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
+        *("on_prediction_step", "on_log"),
+    )
+)
+# The API does not have these, so a callback need not have a method for them.
+OWN_EVENTS = ("on_round_end", "on_seal", "on_samples")
 
 
 def find_listener(callback: Any, event: str) -> Listener | None:
@@ -40,14 +45,48 @@ def _event(name: str, reset: Callable[[TrainerControl], None] | None = None) -> 
     def call(self: CallbackHandler, args: Any, state: Any, control: Any, **kwargs: Any) -> TrainerControl:
         if reset is not None:
             reset(control)
-        return self._call(name, args, state, control, kwargs)
+        return self._tell(name, args, state, control, kwargs)
 
     call.__name__ = name
     return call
 
 
+class Listeners:
+    """Who hears which event, among some callbacks: looked up once per event, and again after a change."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []  # those that the rest was computed from
+        self._found: dict[str, list[tuple[Any, dict[str, Any], bool]]] = {}
+
+    def of(self, event: str, callbacks: list[Any]) -> list[Listener]:
+        """The methods to call, in order. A method that was set on a callback since the last look is found."""
+        if callbacks != self.callbacks:  # 40 ns; users may change the list in place
+            self.forget(callbacks)
+        entries = self._found.get(event)
+        if entries is None:
+            entries = self._found[event] = [_look_at(callback, event) for callback in callbacks]
+        return [
+            getattr(callback, event) for callback, own, is_listener in entries if is_listener or event in own
+        ]
+
+    def forget(self, callbacks: list[Any]) -> None:
+        """Look at every class again at the next event."""
+        self._found.clear()
+        self.callbacks = list(callbacks)
+
+
+def _look_at(callback: Any, event: str) -> tuple[Any, dict[str, Any], bool]:
+    """A callback, what is set on it, and whether its class has a method for `event`."""
+    own = getattr(callback, "__dict__", {})
+    return callback, own, event not in own and find_listener(callback, event) is not None
+
+
 class CallbackHandler(TrainerCallback):
     """Calls the callbacks in the order they were added; each gets the control as the previous one left it.
+
+    Every event of the API goes through `call_event`, also one that a subclass overrides or that is set on
+    the instance. `recorders` and `reporters` are not in the list that users see: the first hear an event
+    before all callbacks, the others after them, whatever `call_event` does.
 
     Args:
         callbacks: Classes or instances.
@@ -69,9 +108,9 @@ class CallbackHandler(TrainerCallback):
         self.eval_dataloader: Any = None
         self.extras: dict[str, Any] = {}
         self.weak_extras: dict[str, Callable[[], Any]] = {}  # weak, or the handler keeps the Trainer alive
-        self._indexed: list[Any] = []  # the callbacks that the next two were computed from
-        self._listeners: dict[str, tuple[Listener, ...]] = {}
-        self._wants_step_data: bool | None = None
+        self.recorders: list[Any] = []
+        self.reporters: list[Any] = []
+        self._listeners, self._first, self._last = Listeners(), Listeners(), Listeners()
         for callback in callbacks:
             self.add_callback(callback)
         if not any(_is_a(callback, "DefaultFlowCallback") for callback in self.callbacks):
@@ -91,7 +130,6 @@ class CallbackHandler(TrainerCallback):
         """Add a callback, a class or an instance, after the others."""
         instance = callback() if isinstance(callback, type) else callback
         check_is_callback(instance)
-        check_early_stopping(instance)
         is_second = any(type(other) is type(instance) for other in self.callbacks)
         if is_second and not getattr(instance, "may_be_several", False):
             logger.warning(
@@ -104,9 +142,10 @@ class CallbackHandler(TrainerCallback):
     def pop_callback(self, callback: Any) -> Any:
         """Remove and return the first callback of a class, or the given instance; None if there is none."""
         is_class = isinstance(callback, type)
-        for index, other in enumerate(self.callbacks):
-            if isinstance(other, callback) if is_class else other == callback:
-                return self.callbacks.pop(index)
+        for callbacks in (self.callbacks, self.recorders, self.reporters):
+            for index, other in enumerate(callbacks):
+                if isinstance(other, callback) if is_class else other == callback:
+                    return callbacks.pop(index)
         return None
 
     def remove_callback(self, callback: Any) -> None:
@@ -115,37 +154,56 @@ class CallbackHandler(TrainerCallback):
             raise ValueError(f"{callback!r} is not among the callbacks:\n{self.callback_list}")
 
     def listens(self, event: str) -> bool:
-        """Whether any callback defines `event`."""
-        return bool(self._find_listeners(event))
+        """Whether any callback of the list defines `event`."""
+        return bool(self._listeners.of(event, self.callbacks))
 
     @property
     def wants_step_data(self) -> bool:  # type: ignore[override]  # here it is computed from all callbacks
-        """Whether any callback with step events may use inputs, outputs or loss."""
-        if self.callbacks != self._indexed or self._wants_step_data is None:
-            self._forget_listeners()
-            users = [callback for callback in self.callbacks if getattr(callback, "wants_step_data", True)]
-            self._wants_step_data = any(
-                find_listener(callback, event) for callback in users for event in STEP_DATA_EVENTS
-            )
-        return self._wants_step_data
+        """Whether any callback has declared that it uses inputs, outputs or loss of a step."""
+        return any(getattr(callback, "wants_step_data", False) for callback in self.callbacks)
 
     def call_event(
         self, event: str, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
         """Call all listeners of `event` and return the control that they leave."""
-        return self._call(event, args, state, control, kwargs)
+        listeners = self._listeners.of(event, self.callbacks)
+        return self._call(listeners, args, state, control, kwargs) if listeners else control
 
-    def _call(
+    def _tell(
         self,
         event: str,
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        kwargs: dict[str, Any],
+    ) -> TrainerControl:
+        """Tell those before the list, the list, and those after it."""
+        call = self.call_event
+        if event not in FREQUENT_EVENTS:
+            self.look_again()  # a script may have assigned a method to a class meanwhile
+            if event in OWN_EVENTS and not all(hasattr(callback, event) for callback in self.callbacks):
+                call = CallbackHandler.call_event.__get__(self)  # a library's asks every callback for it
+        if self.recorders:
+            control = self._call(self._first.of(event, self.recorders), args, state, control, kwargs)
+        control = call(event, args, state, control, **kwargs)
+        if self.reporters:
+            control = self._call(self._last.of(event, self.reporters), args, state, control, kwargs)
+        return control
+
+    def look_again(self) -> None:
+        """Find out anew who listens to what."""
+        self._listeners.forget(self.callbacks)
+        self._first.forget(self.recorders)
+        self._last.forget(self.reporters)
+
+    def _call(
+        self,
+        listeners: list[Listener],
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
         kwargs: dict[str, Any],  # not unpacked: that would copy it twice per event
     ) -> TrainerControl:
-        if event not in FREQUENT_EVENTS:
-            self._forget_listeners()  # a script may have assigned a method to a callback meanwhile
-        listeners = self._find_listeners(event)
         if not listeners:
             return control
         shared = {
@@ -166,21 +224,6 @@ class CallbackHandler(TrainerCallback):
                 control = answer
         return control
 
-    def _find_listeners(self, event: str) -> tuple[Listener, ...]:
-        if self.callbacks != self._indexed:  # 40 ns; users may change the list in place
-            self._forget_listeners()
-        found = self._listeners.get(event)
-        if found is None:
-            candidates = [find_listener(callback, event) for callback in self.callbacks]
-            found = tuple(listener for listener in candidates if listener is not None)
-            self._listeners[event] = found
-        return found
-
-    def _forget_listeners(self) -> None:
-        self._listeners.clear()
-        self._wants_step_data = None
-        self._indexed = list(self.callbacks)
-
     on_init_end = _event("on_init_end")
     on_train_begin = _event("on_train_begin", TrainerControl._new_training)
     on_train_end = _event("on_train_end")
@@ -193,6 +236,7 @@ class CallbackHandler(TrainerCallback):
     on_step_end = _event("on_step_end")
     on_prediction_step = _event("on_prediction_step")
     on_save = _event("on_save", lambda control: setattr(control, "should_save", False))
+    on_round_end = _event("on_round_end")
     on_seal = _event("on_seal")
     on_samples = _event("on_samples")
     on_push_begin = _event("on_push_begin")
@@ -202,16 +246,16 @@ class CallbackHandler(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any, **kwargs: Any) -> TrainerControl:  # type: ignore[override]
         """Clear `should_log`, then call the callbacks."""
         control.should_log = False
-        return self._call("on_log", args, state, control, {**kwargs, "logs": logs})
+        return self._tell("on_log", args, state, control, {**kwargs, "logs": logs})
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> TrainerControl:  # type: ignore[override]
         """Clear `should_evaluate`, then call the callbacks."""
         control.should_evaluate = False
-        return self._call("on_evaluate", args, state, control, {**kwargs, "metrics": metrics})
+        return self._tell("on_evaluate", args, state, control, {**kwargs, "metrics": metrics})
 
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> TrainerControl:
         """Call the callbacks."""
-        return self._call("on_predict", args, state, control, {**kwargs, "metrics": metrics})
+        return self._tell("on_predict", args, state, control, {**kwargs, "metrics": metrics})
 
 
 def check_is_callback(callback: Any) -> None:
@@ -220,17 +264,6 @@ def check_is_callback(callback: Any) -> None:
         raise TypeError(
             f"{callback!r} is not a callback: it has no method for an event such as on_step_end or on_log. "
             "Derive it from TrainerCallback."
-        )
-
-
-def check_early_stopping(callback: Any) -> None:
-    """Refuse the early stopping of transformers: here it would count no evaluation as an improvement."""
-    original = sys.modules.get("transformers.trainer_callback")
-    if original is not None and isinstance(callback, original.EarlyStoppingCallback):
-        raise TypeError(
-            f"{type(callback).__name__} is transformers' EarlyStoppingCallback, which reads state.best_metric"
-            " as the best before this evaluation; here it already includes this evaluation, so the run would "
-            "stop too early. Use footplate's EarlyStoppingCallback: it takes the same arguments."
         )
 
 

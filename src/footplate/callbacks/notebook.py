@@ -128,8 +128,6 @@ def name_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 class NotebookProgressCallback(TrainerCallback):
     """Shows a bar and a table of losses and metrics that grow during the run."""
 
-    wants_step_data = False
-
     def __init__(self) -> None:
         self._output: LiveOutput | None = None
         self._training: Bar | None = None

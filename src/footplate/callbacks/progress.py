@@ -69,7 +69,6 @@ class ProgressCallback(TrainerCallback):
         max_str_len: Logged strings longer than this are cut.
     """
 
-    wants_step_data = False
     seconds_between_lines = 10.0  # during an evaluation, without a terminal
 
     def __init__(self, max_str_len: int = 100) -> None:
@@ -269,8 +268,6 @@ class EvaluationLines:
 
 class PrinterCallback(TrainerCallback):
     """Prints each log as a dictionary and nothing else."""
-
-    wants_step_data = False
 
     def on_log(
         self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any

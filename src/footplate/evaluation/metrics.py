@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -147,8 +147,26 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
     return float(metrics[key])
 
 
-def is_better(new: float, best: float | None, greater_is_better: bool) -> bool:
-    """Whether `new` is better than the best so far; NaN never is."""
-    if greater_is_better:
-        return bool(new > (float("-inf") if best is None else best))
-    return bool(new < (float("inf") if best is None else best))
+class Best(NamedTuple):
+    """The best value of a metric, and whether the newest one is it."""
+
+    value: float | None
+    is_new: bool
+
+
+def find_best(new: float, best: float | None, greater_is_better: bool) -> Best:
+    """The best of `new` and the best so far; NaN is never better, and without any the best is infinite."""
+    if best is None:
+        best = float("-inf") if greater_is_better else float("inf")
+    is_new = new > best if greater_is_better else new < best
+    return Best(new if is_new else best, is_new)
+
+
+def preview_best(
+    metrics: Mapping[str, Any], name: str | None, best: float | None, greater_is_better: bool
+) -> Best:
+    """What the best will be after an evaluation; unchanged if it does not give the metric."""
+    key = f"eval_{name.removeprefix('eval_')}" if name is not None else None
+    return (
+        Best(best, False) if key not in metrics else find_best(float(metrics[key]), best, greater_is_better)
+    )

@@ -114,10 +114,16 @@ class SampleCallback(TrainerCallback):
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
-        """Show rows after each round of evaluation."""
-        if self.every is not None or kwargs.get("is_round_end") is False:
-            return None
-        return self._show(args, state, control, kwargs)
+        """Show rows after an evaluation; of several sets, only after the last."""
+        return (
+            None if kwargs.get("is_round_end") is False else self.on_round_end(args, state, control, **kwargs)
+        )
+
+    def on_round_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl | None:
+        """Show rows after the evaluation of several sets."""
+        return self._show(args, state, control, kwargs) if self.every is None else None
 
     def _show(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, shared: dict[str, Any]

@@ -23,9 +23,9 @@ from footplate.data import loader as loaders
 from footplate.distributed.accelerator import build_accelerator
 from footplate.evaluation import metrics as metric_tools
 from footplate.report import History, Plot
-from footplate.state import TRAINER_STATE_NAME, restore_states
+from footplate.state import TRAINER_STATE_NAME, rebuild_callbacks, restore_states
 from footplate.trainer.base import TrainerBase
-from footplate.training.plan import plan_training
+from footplate.training.plan import Position, plan_training
 from footplate.training.traits import get_model_param_count
 
 logger = logging.getLogger(__name__)
@@ -157,10 +157,13 @@ class TrainerApi(TrainerBase):
         name = self.args.metric_for_best_model
         if name is None:
             return False
-        value = metric_tools.read_metric(metrics, name)
-        if metric_tools.is_better(value, self.state.best_metric, bool(self.args.greater_is_better)):
-            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
-        return self.state.best_global_step == self.state.global_step and value == self.state.best_metric
+        best = metric_tools.find_best(
+            metric_tools.read_metric(metrics, name), self.state.best_metric, bool(self.args.greater_is_better)
+        )
+        self.state.best_metric = best.value
+        if best.is_new:
+            self.state.best_global_step = self.state.global_step
+        return best.is_new
 
     # ---- save and load ----
 
@@ -249,8 +252,17 @@ class TrainerApi(TrainerBase):
 
     def _load_callback_state(self) -> None:
         """Give callbacks the state they had: a counter that starts again would make another run."""
-        stateful = self._current_run.stateful(self.control, self.callback_handler.callbacks)
-        restore_states(stateful, self.state.stateful_callbacks or {})
+        handler, stored = self.callback_handler, self.state.stateful_callbacks or {}
+        if self.args.restore_callback_states_from_checkpoint:
+            handler.callbacks = rebuild_callbacks(handler.callbacks, stored)
+        left = restore_states(self._current_run.stateful(self.control, handler.callbacks), stored)
+        missing = [name for name in left if name != Position.__name__]
+        if missing:
+            logger.warning(
+                "The checkpoint has the state of callbacks that this Trainer does not have: %s. They are left "
+                "out. Pass them as callbacks=[...] if the run should go on with them.",
+                ", ".join(missing),
+            )
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Name the weights that were missing or left over."""

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ from footplate.data.loader import given_rows
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
+from footplate.integrations.base import TrackerCallback
 from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, PredictionOutput
+from footplate.state import KeptStates
 from footplate.trainer.api import TrainerApi
 from footplate.trainer.evaluation import BatchMetrics, Evaluation
-from footplate.training import batches, traits
+from footplate.trainer.run import EVAL_ON_START
+from footplate.training import batches, tracing, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
@@ -60,9 +64,9 @@ class Evaluating(TrainerApi):
             )
             add_speed(output, start_time, metric_key_prefix, self.args)
             traits.call_with_declared(self.log, logs=output.metrics)
-            if evaluation.take_decision():
-                self._determine_best_metric(output.metrics, None)
-            self._event("on_evaluate", metrics=output.metrics, is_round_end=not evaluation.is_in_round)
+            is_round_end = not evaluation.is_in_round
+            best = self._preview_best(evaluation, output.metrics)
+            self._event("on_evaluate", metrics=output.metrics, is_round_end=is_round_end, **best)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
         return output.metrics
 
@@ -74,6 +78,7 @@ class Evaluating(TrainerApi):
         merged: dict[str, float] = {}
         weighted: list[tuple[float, float]] = []
         for name, dataset in evaluation.dataset.items():
+            evaluation.is_asking = True
             metrics = self.evaluate(
                 eval_dataset=dataset if given else name,
                 ignore_keys=ignore_keys,
@@ -84,13 +89,18 @@ class Evaluating(TrainerApi):
                 weighted.append((metrics[f"{prefix}_{name}_loss"], evaluation.weight))
         total = sum(weight for _, weight in weighted)
         if total:
-            joint = {f"{prefix}_loss": sum(loss * weight for loss, weight in weighted) / total}
-            merged.update(joint)
-            traits.call_with_declared(self.log, logs=joint)
-        if evaluation.take_decision():
-            self._determine_best_metric(merged, None)
-        self._event("on_evaluate", metrics=merged, is_round_end=True)
+            merged[f"{prefix}_loss"] = sum(loss * weight for loss, weight in weighted) / total
+        self._event("on_round_end", metrics=merged, **self._preview_best(evaluation, merged))
         return merged
+
+    def _preview_best(self, evaluation: Evaluation, metrics: dict[str, float]) -> dict[str, Any]:
+        """What callbacks are told of the best; the state itself changes when they have been told."""
+        args, best = self.args, metric_tools.Best(self.state.best_metric, False)
+        if evaluation.is_scheduled:
+            best = metric_tools.preview_best(
+                metrics, args.metric_for_best_model, best.value, bool(args.greater_is_better)
+            )
+        return {"is_best": best.is_new, "best_metric": best.value}
 
     @contextmanager
     def _evaluating(self, dataset: Any = None, prefix: str = "eval") -> Iterator[Evaluation]:
@@ -151,7 +161,8 @@ class Evaluating(TrainerApi):
         by_batch = BatchMetrics(self.compute_metrics, args, self._device)
         keeps_batches = not by_batch.are_used or description == "Prediction"
         keeps_input = "inputs" in args.include_for_metrics
-        model = self._prepare_for_evaluation()
+        model = self._prepare_for_evaluation(dataloader)
+        gather = vars(self).pop("gather_function", None)  # one that was set holds for one pass
         self.callback_handler.eval_dataloader = dataloader
         collector = build_collector(dataloader, args)
         evaluation.records = Records()
@@ -164,6 +175,8 @@ class Evaluating(TrainerApi):
                 evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
+                if gather is not None:
+                    logits, labels = (None if part is None else gather(part) for part in (logits, labels))
                 collector.add(
                     losses=loss,
                     predictions=logits if keeps_batches else None,
@@ -173,7 +186,7 @@ class Evaluating(TrainerApi):
                     num_items=num_items,
                 )
                 self._event("on_prediction_step")
-                if self._current_run.signals.received and self.is_in_train:
+                if self._current_run.signals.received and evaluation.is_repeatable:
                     raise StopRequested
                 by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last)
             metrics = by_batch.compute() if by_batch.are_used else self._compute_metrics(collector)
@@ -186,6 +199,8 @@ class Evaluating(TrainerApi):
             metrics[f"{metric_key_prefix}_loss"] = collector.loss
         if self.model_preparation_time is not None:
             metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
+        if self.jit_compilation_time is not None:
+            metrics[f"{metric_key_prefix}_jit_compilation_time"] = self.jit_compilation_time
         metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
         return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
 
@@ -207,7 +222,7 @@ class Evaluating(TrainerApi):
     ) -> tuple[torch.Tensor | None, Any, Any]:
         """Loss, logits and labels of one batch, each None where there is none or it is not asked for."""
         inputs = self._prepare_inputs(inputs)
-        has_own_loss = self.compute_loss_func is not None
+        has_own_loss = callable(self.compute_loss_func)
         labels = comm.nested_detach(batch_tools.find_labels(inputs, self.label_names, has_own_loss))
         return_loss = batch_tools.entry(inputs, "return_loss")
         gives_loss = self.can_return_loss if return_loss is None else return_loss
@@ -219,7 +234,11 @@ class Evaluating(TrainerApi):
                 num_items = (
                     None if self.args.weighs_items else self._get_num_items_in_batch([inputs], self._device)
                 )
-                loss, outputs = losses.call_compute_loss(self.compute_loss, model, inputs, True, num_items)
+                context, inputs = self._prepare_context_parallel_inputs(model, inputs)
+                with context():
+                    loss, outputs = losses.call_compute_loss(
+                        self.compute_loss, model, inputs, True, num_items
+                    )
                 loss = loss.detach().mean() if loss.dim() else loss.detach()
             else:
                 outputs = batches.call_forward(model, batch_tools.without(inputs, self._held_back))
@@ -252,19 +271,24 @@ class Evaluating(TrainerApi):
         """Evaluation during training; a schedule that follows a metric moves on it."""
         kept = set(self._eval_dataloaders)
         before, num_logs = rng.capture(), len(self.state.log_history)
-        is_requested = self.control.should_evaluate
+        # trackers are told of the world outside, which cannot be put back
+        callbacks = (one for one in self.callback_handler.callbacks if not isinstance(one, TrackerCallback))
+        flags, states = copy(self.control), KeptStates(callbacks)
         try:
             with self._evaluating() as asked:
-                asked.is_scheduled = not skip_scheduler
+                asked.is_asking, asked.is_repeatable, asked.is_scheduled = True, True, not skip_scheduler
                 metrics = self.evaluate(ignore_keys=ignore_keys_for_eval)
         except Exception:  # a resumed run makes this evaluation from its beginning
             rng.restore(before)
             for key in self._eval_dataloaders.keys() - kept:
-                del self._eval_dataloaders[key]  # to start its workers draws a number, so it starts them again
+                del self._eval_dataloaders[
+                    key
+                ]  # to start its workers draws a number, so it starts them again
             del self.state.log_history[num_logs:]
-            self.control.should_evaluate = is_requested
-            undone = ("should_evaluate", "should_save")
-            self._current_run.undone = [flag for flag in undone if getattr(self.control, flag)]
+            states.put_back()
+            self.control = flags
+            undone = [flag for flag in ("should_evaluate", "should_save") if getattr(flags, flag)]
+            self._current_run.undone = [EVAL_ON_START] if skip_scheduler else undone
             raise
         self._report_to_hp_search(trial, self.state.global_step, metrics)
         if not skip_scheduler and schedules.follows_metric(self.lr_scheduler):
@@ -281,7 +305,7 @@ class Evaluating(TrainerApi):
         prediction = self._current_evaluation.describe(collector, self.args.include_for_metrics)
         return metric_tools.check_metrics(self.compute_metrics(prediction))
 
-    def _prepare_for_evaluation(self) -> nn.Module:
+    def _prepare_for_evaluation(self, dataloader: Any = None) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
             model = self.model_wrapped
@@ -293,6 +317,10 @@ class Evaluating(TrainerApi):
             if self.args.fp16_full_eval or self.args.bf16_full_eval:
                 model = model.to(torch.float16 if self.args.fp16_full_eval else torch.bfloat16)
         enter_evaluation(model, self.optimizer)
+        if dataloader is not None and tracing.is_wanted(self.args):
+            start_time = time.time()
+            model = self.torch_jit_model_eval(model, dataloader, training=False)
+            self.jit_compilation_time = round(time.time() - start_time, 4)
         return model
 
 
@@ -317,6 +345,7 @@ def main_input(model: nn.Module, inputs: Any, args: TrainingArguments) -> Any:
 
 def add_speed(output: EvalLoopOutput, start_time: float, prefix: str, args: TrainingArguments) -> None:
     """Add runtime and throughput to an evaluation's metrics."""
-    start_time += output.metrics.get(f"{prefix}_model_preparation_time", 0.0)
+    for name in ("model_preparation_time", "jit_compilation_time"):  # not the time of the evaluation
+        start_time += output.metrics.get(f"{prefix}_{name}", 0.0)
     num_steps = math.ceil(output.num_samples / (args.eval_batch_size * args.world_size))
     output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))

@@ -34,22 +34,26 @@ class Evaluation:
         outer: Evaluation | None = None,
     ) -> None:
         self.dataset, self.name, self.prefix = dataset, name, prefix
-        self.is_in_round = outer is not None and outer.holds_round
-        # asked for by the training loop, so that its end decides on the best model
-        self.is_scheduled = outer is not None and not self.is_in_round and outer.take_decision()
+        is_part = outer is not None and outer.take_request()
+        self.is_in_round = is_part and outer is not None and isinstance(outer.dataset, dict)
+        # asked for by the training loop, which goes by its metrics to find the best model
+        self.is_scheduled = is_part and outer is not None and outer.is_scheduled
+        self.is_asking = False  # the next evaluation inside this one is a part of it
+        # a signal may end it: the loop, which asked for it, makes it again after a resume
+        self.is_repeatable = outer is not None and outer.is_repeatable
         self.records: Records | None = None  # what record() gives, while batches go by
         self.batch_weight = 1.0  # rows or items of the batch under way
         self.weight = 0.0  # rows or items of the whole pass; of a round, those of its last pass
 
     @property
     def holds_round(self) -> bool:
-        """Whether it is a round over several sets, or happens inside one."""
+        """Whether it is a round over several sets, or one of them."""
         return self.is_in_round or isinstance(self.dataset, dict)
 
-    def take_decision(self) -> bool:
-        """Whether this one decides on the best model, once: one that a callback asks for does not."""
-        decides, self.is_scheduled = self.is_scheduled, False
-        return decides
+    def take_request(self) -> bool:
+        """Whether the evaluation that begins now is a part of this one, once: one of a callback is not."""
+        is_asking, self.is_asking = self.is_asking, False
+        return is_asking
 
     def record(self, name: str, value: torch.Tensor | float) -> None:
         """Take an extra scalar, averaged over rows or items."""

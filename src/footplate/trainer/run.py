@@ -32,6 +32,8 @@ from footplate.training.watch import StepData, TrainWindow, accepts_update
 
 logger = logging.getLogger(__name__)
 
+EVAL_ON_START = "eval_on_start"  # left undone: the evaluation before the first update
+
 
 class Resume(NamedTuple):
     """What a run goes on from, if it does: settings that changed since, and a later end."""
@@ -110,6 +112,8 @@ class Run:
         self.group_rates: dict[str, float] = {}
         self.record_factor: Any = 1.0  # what a recorded value is multiplied by: the micro-batch's share
         self.undone: list[str] = []  # events and flags of the control that an interruption leaves undone
+        self.ends_epoch = False  # resumed where an epoch had to end: on_epoch_end comes next
+        self.has_updates_left = True
         self.buffers = BufferKeeper()
         self.stage = Stage.BETWEEN
         self._random = rng.Recorder()
@@ -143,6 +147,7 @@ class Run:
         self.feed = Feed(loader, start.epoch, start.samples_done, plan.first_batch, start.is_begun)
         self.meter = Meter(device, plan.first_step)
         self.undone = list(start.pending)
+        self.has_updates_left = plan.first_step < plan.max_steps
         if start.last_update is not None:
             rates = dict(start.last_update)
             self.grad_norm = torch.tensor(rates.pop("grad_norm"))
@@ -230,6 +235,30 @@ class Run:
             self.feed.rewind()
             rng.restore(self._read_states)
         self.stage = Stage.BETWEEN
+
+    # ---- an interruption ----
+
+    def note_stop(self, control: TrainerControl) -> None:
+        """Let a resumed run end epoch or training where this one was to end it when it was interrupted."""
+        if self.stage is Stage.BETWEEN:
+            stops = ("should_epoch_stop", "should_training_stop")
+            self.undone += [flag for flag in stops if getattr(control, flag) and flag not in self.undone]
+
+    def take_undone(self) -> list[str]:
+        """What the interrupted run left undone, to be done now."""
+        undone, self.undone = self.undone, []
+        if self.max_steps_before <= self.plan.first_step < self.plan.max_steps:  # it was at its planned end
+            undone = [name for name in undone if name != "should_training_stop"]
+        return undone
+
+    def resume_stop(self, control: TrainerControl) -> None:
+        """Make no update if a callback had ended the epoch, or the run, before the interruption."""
+        control.should_training_stop |= self.plan.first_step >= self.plan.max_steps
+        stops = control.should_training_stop
+        self.ends_epoch = self.feed.is_begun and (stops or control.should_epoch_stop)
+        self.has_updates_left = self.ends_epoch or (self.has_updates_left and not stops)
+
+    # ---- whether an update counts ----
 
     def accepts_update(self, policy: str, step: int) -> bool:
         """Whether the gradients may change the weights; asks the device only if `policy` wants it to."""

@@ -167,11 +167,10 @@ def find_collator(given: Collator | None, processing_class: Any) -> Collator:
 
 
 def build_handler(trainer: Trainer, callbacks: list[Any]) -> CallbackHandler:
-    """The flow first, then those who write down, the user's callbacks, and last those who show."""
+    """The flow first, then the trackers, the user's callbacks, and last those who show."""
     args = trainer.args
-    recorders = [*([JournalCallback] if args.report else []), *build_trackers(args.report_to)]
     handler = CallbackHandler(
-        [DefaultFlowCallback, *recorders, *callbacks],
+        [DefaultFlowCallback, *build_trackers(args.report_to), *callbacks],
         trainer.model,
         trainer.processing_class,
         trainer.optimizer,
@@ -181,7 +180,8 @@ def build_handler(trainer: Trainer, callbacks: list[Any]) -> CallbackHandler:
     if args.show_samples:
         handler.add_callback(SampleCallback(every=None, count=args.show_samples))
     if args.report:
-        handler.add_callback(ReportCallback)
+        handler.recorders.append(JournalCallback())
+        handler.reporters.append(ReportCallback())
     # weak: the handler belongs to the Trainer and must not keep it alive
     handler.weak_extras["trainer"] = weakref.ref(trainer)
     handler.extras["predictor"] = build_predictor(weakref.proxy(trainer))

@@ -25,7 +25,7 @@ from footplate.outputs import TrainOutput
 from footplate.trainer.data import Data
 from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing
-from footplate.trainer.run import Resume, Run, Stage
+from footplate.trainer.run import EVAL_ON_START, Resume, Run, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
@@ -127,17 +127,20 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
 
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
         try:
-            if self.args.eval_on_start and plan.first_step == 0:
-                self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
             if resume_from_checkpoint is not None:
                 self._resume_position(resume_from_checkpoint, model, trial, ignore_keys_for_eval)
-            if plan.first_step < plan.max_steps:
+            elif self.args.eval_on_start:
+                self._evaluate(trial, ignore_keys_for_eval, skip_scheduler=True)
+            if self._current_run.has_updates_left:
                 for epoch in range(plan.start.epoch, plan.num_epochs):
                     self._event("on_epoch_begin")
                     self._run_epoch(model, epoch, trial, ignore_keys_for_eval)
                     if self.control.should_training_stop:
                         break
+            if self._current_run.signals.received:  # since the last update: what comes now may take long
+                raise StopRequested
         except StopRequested:
+            self._current_run.note_stop(self.control)
             with ignore_children():
                 self._save_checkpoint(model, trial)
                 self._current_run.saves.join()
@@ -157,6 +160,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         elif run.stage is Stage.BETWEEN:
             flags = ("should_log", "should_evaluate", "should_save")
             run.undone = [flag for flag in flags if getattr(self.control, flag)]
+        run.note_stop(self.control)
         try:
             with ignore_children():
                 run.give_up_update()
@@ -174,21 +178,25 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         run = self._current_run
         self._load_rng_state(checkpoint)
         run.feed.resume(None if self.args.ignore_data_skip else load_loader_state(checkpoint))
-        if run.undone:
-            for name in run.undone:
+        undone = run.take_undone()
+        if EVAL_ON_START in undone:
+            self._evaluate(trial, ignore_keys, skip_scheduler=True)
+        elif undone:
+            for name in undone:
                 if name.startswith("on_"):
                     self._event(name)
                 else:
                     setattr(self.control, name, True)
-            run.undone = []
             self._report(model, trial, run.feed.epoch, ignore_keys)
+        run.resume_stop(self.control)
         run.feed.random_states = rng.capture()
 
     def _run_epoch(self, model: nn.Module, epoch: int, trial: Any, ignore_keys: list[str] | None) -> None:
         """One pass over the loader. Each turn is one update: accumulate, clip, step, report."""
         run, plan, feed = self._current_run, self._current_run.plan, self._current_run.feed
         epoch_iterator = feed.start_epoch(epoch)
-        for size in plan.update_sizes(feed.batches_done):
+        ends_at_once, run.ends_epoch = run.ends_epoch, False
+        for size in () if ends_at_once else plan.update_sizes(feed.batches_done):
             run.begin_reading()
             micro_batches, num_items = traits.call_positional(
                 self.get_batch_samples, epoch_iterator, size, self._device
