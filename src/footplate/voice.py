@@ -17,6 +17,14 @@ PLAIN = "\x1b[0m"
 _failed_streams: set[str] = set()  # streams that could not be written, which is said once
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person looks at this stream."""
+    try:
+        return stream is not None and stream.isatty()
+    except (OSError, ValueError):  # the stream is closed
+        return False
+
+
 def say(text: str, stream: TextIO | None) -> None:
     """Print whole lines above the progress bars; a stream that cannot be written is named once."""
     if stream is None:  # a program without a console has no streams
@@ -76,7 +84,7 @@ class Voice(OwnHandler):
         """The record as it is printed: named; on a terminal in colour, and no wider than that."""
         name = f" {record.levelname.lower()}:" if record.levelno >= logging.WARNING else ""
         text = f"footplate:{name} {self.format(record)}"
-        if stream is None or not stream.isatty():
+        if not is_terminal(stream):
             return text
         text = _wrap(text, shutil.get_terminal_size((100, 24)).columns)
         color = "" if "NO_COLOR" in os.environ else COLORS.get(record.levelno, "")

@@ -15,7 +15,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def unwrap_model(model: nn.Module) -> nn.Module:
     """The module inside the wrappers of torch.compile and data parallelism, whose weights are saved."""
     while True:
-        if "_orig_mod" in model._modules:
+        if "_orig_mod" in getattr(model, "_modules", ()):  # an object around a module has no parts
             model = model.get_submodule("_orig_mod")
         elif isinstance(model, (DataParallel, DistributedDataParallel)):
             model = model.module

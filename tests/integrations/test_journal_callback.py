@@ -230,3 +230,41 @@ def test_trainers_that_are_gone_leave_no_open_file_and_hear_no_warning(tmp_path)
     assert len(path.read_text().splitlines()) == num_lines
     held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert str(path) not in held
+
+
+class Parts:
+    """A model of which only a part is a module, as some libraries have it, called by a loop of their own."""
+
+    def __init__(self) -> None:
+        self.body, self.head = tiny.Regression(), object()
+
+
+class Broken:
+    def parameters(self) -> Any:
+        raise TypeError("not here")
+
+
+class Settings:
+    """Arguments of a library's own class."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output_dir = str(folder)
+
+
+@pytest.mark.parametrize("model", [Parts(), Broken()], ids=["parts", "broken"])
+def test_a_model_that_is_no_module_does_not_stop_the_journal(tmp_path, model):
+    callback, state = JournalCallback(), TrainerState(max_steps=3)
+    callback.on_train_begin(Settings(tmp_path), state, TrainerControl(), model=model, run_id="one")
+    callback.on_log(
+        Settings(tmp_path), state, TrainerControl(), model=model, run_id="one", logs={"loss": 1.0}
+    )
+    callback.on_train_end(Settings(tmp_path), state, TrainerControl(), model=model, run_id="one")
+    assert [event["kind"] for event in read(tmp_path)] == ["begin", "log", "end"]
+    assert read(tmp_path)[0]["model"] == {"class": type(model).__name__, "config": {}}
+
+
+def test_a_wrapper_around_the_model_does_not_stop_the_journal(tmp_path):
+    trainer = build(tmp_path)
+    trainer.callback_handler.model = Parts()
+    trainer.evaluate()
+    assert [event["kind"] for event in read(tmp_path)] == ["begin", "log"]

@@ -13,7 +13,7 @@ from footplate.callbacks.base import TrainerCallback
 from footplate.callbacks.facts import describe_end, describe_start, format_end, format_start
 from footplate.callbacks.lines import Columns, format_line, format_short
 from footplate.state import TrainerControl, TrainerState
-from footplate.voice import report_failed_stream, say
+from footplate.voice import is_terminal, report_failed_stream, say
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
@@ -28,14 +28,6 @@ def find_terminal() -> TextIO | None:
     return next((stream for stream in (sys.stderr, sys.stdout) if is_terminal(stream)), None)
 
 
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person looks at this stream."""
-    try:
-        return stream is not None and stream.isatty()
-    except (OSError, ValueError):  # the stream is closed
-        return False
-
-
 def open_bar(total: int | None, **settings: Any) -> Any:
     """A tqdm bar on the terminal; None if there is no terminal, or if it cannot be drawn."""
     terminal = find_terminal()
@@ -46,7 +38,7 @@ def open_bar(total: int | None, **settings: Any) -> Any:
     form: dict[str, Any] = {} if total is None else {"bar_format": BAR_FORMAT}
     try:
         return tqdm(total=total, file=terminal, dynamic_ncols=True, **form, **settings)
-    except OSError as error:  # the terminal is gone: training goes on without it
+    except (OSError, ValueError) as error:  # the terminal is gone: training goes on without it
         report_failed_stream(terminal, error)
         return None
 
@@ -55,7 +47,7 @@ def draw(bar: Any, action: Callable[..., Any], *values: Any) -> None:
     """Let a bar do something; where its terminal is gone, it is switched off and training goes on."""
     try:
         action(*values)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         bar.disable = True
         report_failed_stream(bar.fp, error)
 

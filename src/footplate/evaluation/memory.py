@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import threading
@@ -112,7 +113,8 @@ class _PeakSampler:
         self.begin = self._peak = read_memory()
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="footplate-memory", daemon=True)
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # the system refuses another thread: peaks are missed
+            self._thread.start()
 
     def _watch(self) -> None:
         # the pause leaves the interpreter to the training; the price is that short peaks are missed
@@ -122,7 +124,8 @@ class _PeakSampler:
     def stop(self) -> int:
         """End the thread; returns the peak in bytes."""
         self._should_stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._peak = max(self._peak, self._read_memory())
         return self._peak
 

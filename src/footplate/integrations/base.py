@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from footplate.callbacks.base import TrainerCallback
 from footplate.integrations.guard import Guard
 from footplate.integrations.headings import add_headings
+from footplate.integrations.isolation import call_weakly, undisturbed
 from footplate.integrations.ledger import Ledger
 from footplate.integrations.run import Run, describe_run
 from footplate.integrations.values import declared_by, final_metrics, to_plain
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
 
+OPEN_WAIT = 5.0  # seconds; how long training waits for a service to open
+
+
 class TrackerCallback(TrainerCallback, ExportableState):
     """What all trackers have in common; a subclass defines how its service opens, writes, ends and closes.
 
     The methods `open` to `close` run on the guard's thread, one after the other, while training continues.
     They may raise: the guard warns, tries again, and finally switches the tracker off. Raise
-    `guard.SetupError` for an error that a second attempt cannot fix, such as a missing key.
+    `guard.SetupError` for an error that a second attempt cannot fix, such as a missing key. Only for `open`,
+    where clients import, seed and change folders, training waits a few seconds, and undoes that afterwards.
 
     On that thread `self.run` is the run that was opened last. On other threads, call `wait_for_service`
     before you read what `open` has set.
@@ -80,7 +85,9 @@ class TrackerCallback(TrainerCallback, ExportableState):
         run = describe_run(args, state, model, run_id)
         self.resume(run)
         num_sent = run.num_sent  # read now: `open` may change it on the other thread
-        self.guard.submit(self._open_run, run)
+        with undisturbed():
+            self.guard.submit(self._open_run, run)
+            self.guard.settle(OPEN_WAIT)
         for number, entry in enumerate(state.log_history[num_sent:], num_sent + 1):
             # these were logged before this tracker was added, or lost in a kill
             values = {key: value for key, value in entry.items() if key != "step"}
@@ -192,6 +199,12 @@ class TrackerCallback(TrainerCallback, ExportableState):
         if not is_open:
             self._close_run()
 
+    def __del__(self) -> None:
+        # with the Trainer the thread ends too: the queue keeps this object until the run is closed
+        if getattr(self, "guard", None) is not None:
+            self._close_run()
+            self.guard.retire()
+
     # ---- what a resume needs ----
 
     def state(self) -> dict[str, Any]:
@@ -201,7 +214,7 @@ class TrackerCallback(TrainerCallback, ExportableState):
     def resume(self, run: Run) -> None:
         """Continue `run` from where the ledger says this tracker stopped."""
         self._current = run
-        self.guard.at_exit = self._close_run
+        self.guard.at_exit = call_weakly(self._close_run)
         self.guard.sync_command = f"footplate sync {run.output_dir} --to {self.name}"
         entry = Ledger(run.output_dir, self.name).find(run.run_id)
         run.service_id = entry.service_id if entry is not None else self.service_id

@@ -52,7 +52,7 @@ class Guard:
         self._thread: threading.Thread | None = None
         self._process = 0  # the process that started the thread
         self._begun = self._call_begun = 0.0
-        self._is_busy = self._is_failing = self._has_warned = False
+        self._is_busy = self._is_failing = self._has_warned = self._is_retired = False
         self._hurry = threading.Event()  # set when Python is about to exit: no more delays between attempts
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,10 +73,11 @@ class Guard:
         try:
             with self._changed:
                 self._calls.append((call, args))
+                self._is_retired = False
                 self._changed.notify_all()
                 if self._thread is None:
                     self._start()
-        except RuntimeError as error:  # Python is about to exit and starts no more threads
+        except RuntimeError as error:  # the system refuses another thread, or Python is about to exit
             self._switch_off(f"{error}", error)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -93,12 +94,25 @@ class Guard:
         lived = time.monotonic() - self._begun if self._begun else 0.0
         return self._wait(max(LEAST_WAIT, WAIT_SHARE * lived), TRAIN_PATIENCE)
 
+    def settle(self, seconds: float) -> bool:
+        """Wait until all calls are done; False if one fails before, or if the seconds are over."""
+        return self._wait(seconds, patience=seconds, waits_for_retries=False)
+
+    def retire(self) -> None:
+        """End the thread when all calls are done; a later call starts another."""
+        if self._thread is not None and self.is_own:  # in a fork, the lock may be held by nobody
+            with self._changed:
+                self._is_retired = True
+                self._changed.notify_all()
+
     def revive(self) -> None:
         """Switch the guard on again, unless its thread still hangs in a call."""
-        if self._thread is not None and self.is_off and not self._is_busy:
+        if not self.is_off or self._is_busy:
+            return
+        if self._thread is not None:
             self._thread.join(1.0)
-            if not self._thread.is_alive():
-                self._thread, self.is_off, self.error, self._has_warned = None, False, None, False
+        if self._thread is None or not self._thread.is_alive():
+            self._thread, self.is_off, self.error, self._has_warned = None, False, None, False
 
     def start_exit(self) -> None:
         """Queue the last calls, and stop delaying attempts."""
@@ -118,10 +132,10 @@ class Guard:
     # ---- helpers ----
 
     def _start(self) -> None:
-        self._process = os.getpid()
+        thread = threading.Thread(target=self._serve, name=f"footplate-{self.name}", daemon=True)
+        thread.start()
+        self._thread, self._process = thread, os.getpid()
         self._begun = self._begun or time.monotonic()
-        self._thread = threading.Thread(target=self._serve, name=f"footplate-{self.name}", daemon=True)
-        self._thread.start()
         _finish_at_exit(self)
 
     def _serve(self) -> None:
@@ -130,9 +144,11 @@ class Guard:
             with self._changed:
                 self._is_busy = self._is_failing = False
                 self._changed.notify_all()
-                while not self._calls and not self.is_off:
+                while not (self._calls or self.is_off or self._is_retired):
                     self._changed.wait()
-                if self.is_off:
+                if self.is_off or not self._calls:
+                    self._thread = self._thread if self.is_off else None
+                    _forget(self)
                     return
                 call, args = self._calls.popleft()
                 self._is_busy, self._is_failing, self._call_begun = True, False, time.monotonic()
@@ -179,7 +195,7 @@ class Guard:
         with contextlib.suppress(Exception):  # a logging handler of the user may fail
             logger.log(level, message, extra={"tracker": self.name, "is_off": self.is_off})
 
-    def _wait(self, seconds: float, patience: float) -> bool:
+    def _wait(self, seconds: float, patience: float, waits_for_retries: bool = True) -> bool:
         """Wait until all calls are done; False if the time is over or the current call hangs."""
         if not self.is_own:
             return False
@@ -189,7 +205,7 @@ class Guard:
         with self._changed:
             while not self.is_off and (self._calls or self._is_busy):
                 left = deadline - time.monotonic()
-                if left <= 0 or self._hangs(patience):
+                if left <= 0 or self._hangs(patience) or (self._is_failing and not waits_for_retries):
                     return False
                 self._changed.wait(min(left, 0.1))
         return not self.is_off
@@ -201,14 +217,22 @@ class Guard:
 # ---- when Python exits ----
 
 _guards: list[Guard] = []
+_is_registered = False
 
 
 def _finish_at_exit(guard: Guard) -> None:
     """Let the guard finish its calls before Python exits."""
-    if not _guards:
+    global _is_registered
+    if not _is_registered:
         _call_at_exit(_finish_all)
+        _is_registered = True
     if guard not in _guards:
         _guards.append(guard)
+
+
+def _forget(guard: Guard) -> None:
+    with contextlib.suppress(ValueError):  # it is not there in a forked process
+        _guards.remove(guard)
 
 
 def _finish_all() -> None:

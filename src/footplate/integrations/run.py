@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,18 +100,23 @@ class Run:
 
 
 def describe_run(args: TrainingArguments, state: TrainerState, model: Any, run_id: str) -> Run:
-    """Describe the run of these arguments, this state and this model."""
+    """Describe the run of these arguments, this state and this model.
+
+    A library that has its own loop may call the callbacks with arguments and a model of its own classes.
+    """
     assert args.output_dir is not None
+    logging_dir = getattr(args, "logging_dir", None)
     return Run(
         run_id=run_id,
-        name=args.run_name or Path(args.output_dir).resolve().name,
-        project=args.project,
+        name=getattr(args, "run_name", None) or Path(args.output_dir).resolve().name,
+        project=getattr(args, "project", Run.project),
         output_dir=os.path.abspath(args.output_dir),
-        logging_dir=args.logging_dir,
+        # absolute: it is read on another thread, when the working folder may be another one
+        logging_dir=os.path.abspath(os.path.expanduser(logging_dir)) if logging_dir else None,
         first_step=state.global_step,
         max_steps=state.max_steps,
-        settings=args.to_dict(),
-        defaults=find_defaults(type(args)),
+        settings=args.to_dict() if hasattr(args, "to_dict") else {},
+        defaults=find_defaults(type(args)) if is_dataclass(args) else {},
         model=_describe_model(model),
         versions=_find_versions(),
         machine=_describe_machine(),
@@ -136,12 +141,15 @@ def find_defaults(arguments: Any) -> dict[str, Any]:
 def _describe_model(model: Any) -> dict[str, Any]:
     if model is None:
         return {}
-    parameters = list(model.parameters())
+    described = {"class": type(unwrap_model(model)).__name__, "config": _describe_config(unwrap_model(model))}
+    try:
+        parameters = list(model.parameters())
+    except Exception:  # an object around a module, or of which only a part is one
+        return described
     return {
-        "class": type(unwrap_model(model)).__name__,
+        **described,
         "num_parameters": sum(parameter.numel() for parameter in parameters),
         "num_trainable": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        "config": _describe_config(unwrap_model(model)),
     }
 
 

@@ -102,15 +102,23 @@ class ReportWriter:
         self._wanted, self._stopped = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()  # a forked process has a copy of this object, but not the thread
-        self._is_broken = self._has_warned = False
+        self._is_due = False  # asked for, and the final page is not written yet
+        self._is_broken = self._has_warned = self._has_no_thread = False
 
     def request(self) -> None:
         """Ask for a page; returns at once."""
         self._wanted.set()
-        if self._thread is None:
+        self._is_due = True
+        if self._thread is None and not self._has_no_thread:
             self._stopped.clear()
-            self._thread = threading.Thread(target=self._work, name="footplate-report", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="footplate-report", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._has_no_thread = True
+                logger.warning("%s is written only when training ends: %s.", self.folder / REPORT_NAME, error)
+            else:
+                self._thread = thread
 
     def stop(self) -> None:
         """End the thread and write the final page."""
@@ -119,11 +127,12 @@ class ReportWriter:
             self._wanted.set()
             self._thread.join()
             self._thread = None
+        self._is_due = False
         self._build()
 
     def stop_after_error(self) -> None:
         """Write the page of a run that did not end: an error was raised, or the process exits."""
-        if self._thread is not None and self._process == os.getpid():
+        if self._is_due and self._process == os.getpid():
             self._is_broken = True
             self.stop()
 

@@ -26,7 +26,8 @@ class SampleFile:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.path = Path(folder, SAMPLES_NAME)
+        # absolute: a thread of a tracker may change the working folder
+        self.path = Path(os.path.abspath(folder), SAMPLES_NAME)
         self._last_steps: dict[str, int] = {}  # of the newest block of each source
         self._has_warned = False
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from tqdm import tqdm
+from footplate.voice import is_terminal, say
 
 HIDDEN = frozenset(("correct",))  # shown as a mark, not as a column
 WRONG = "x"
@@ -23,13 +23,8 @@ NARROWEST = 8  # the least width of a column, even if the terminal is too narrow
 
 def print_samples(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print the table on stdout, above the progress bars if there are any."""
-    stream = sys.stdout
-    in_color = stream.isatty() and "NO_COLOR" not in os.environ
-    text = format_table(title, rows, shutil.get_terminal_size((120, 24)).columns, in_color)
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    # a character that the encoding does not have must not stop training
-    tqdm.write(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
-    stream.flush()
+    in_color = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
+    say(format_table(title, rows, shutil.get_terminal_size((120, 24)).columns, in_color), sys.stdout)
 
 
 def format_table(title: str, rows: Sequence[dict[str, Any]], width: int = 100, in_color: bool = False) -> str:

@@ -164,7 +164,7 @@ class Evaluating(TrainerApi):
         model = self._prepare_for_evaluation(dataloader)
         gather = vars(self).pop("gather_function", None)  # one that was set holds for one pass
         self.callback_handler.eval_dataloader = dataloader
-        collector = build_collector(dataloader, args)
+        collector = build_collector(dataloader, args, self._current_run.anchor(str(args.output_dir)))
         evaluation.records = Records()
         try:
             for inputs, is_last in batches.mark_last(dataloader):
@@ -324,7 +324,7 @@ class Evaluating(TrainerApi):
         return model
 
 
-def build_collector(dataloader: Any, args: TrainingArguments) -> Collector:
+def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str) -> Collector:
     """What gathers the results of one pass over a loader."""
     return Collector(
         num_samples=batch_tools.find_length(getattr(dataloader, "dataset", None)),
@@ -332,7 +332,7 @@ def build_collector(dataloader: Any, args: TrainingArguments) -> Collector:
         concat=args.eval_do_concat_batches,
         loss_weighting=args.loss_weighting,
         memory_limit=parse_memory_limit(args.eval_memory_limit),
-        spill_folder=args.output_dir,
+        spill_folder=spill_folder,
         find_rows=lambda: given_rows(dataloader),
     )
 

@@ -84,7 +84,8 @@ def try_metrics(trainer: Rehearsing, set_name: str, ignore_keys: list[str] | Non
     model = trainer._prepare_for_evaluation()
     by_batch = BatchMetrics(trainer.compute_metrics, trainer.args, trainer._device)
     loader = trainer.get_eval_dataloader(set_name or None)
-    collector = build_collector(loader, trainer.args)
+    folder = trainer._current_run.anchor(str(trainer.args.output_dir))
+    collector = build_collector(loader, trainer.args, folder)
     with trainer._evaluating(set_name or trainer.eval_dataset) as evaluation:
         evaluation.records = Records()  # what a loss records now belongs in no log
         for inputs in islice(loader, 1):
