@@ -10,6 +10,7 @@ from transformers.optimization import Adafactor
 
 from footplate.checkpoint.files import save_plain
 from footplate.checkpoint.optimizer import (
+    load_both,
     load_optimizer,
     load_scaler,
     load_schedule,
@@ -105,3 +106,18 @@ def test_the_state_of_another_optimizer_is_refused_in_words(tmp_path):
     other = torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"optimizer\.pt does not fit this optimizer \(SGD\)"):
         load_optimizer(other, tmp_path)
+
+
+def test_a_schedule_without_its_optimizer_goes_on_with_its_rate(tmp_path):
+    def build():
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+    optimizer, schedule = build()
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+    save_schedule(schedule, tmp_path)
+    optimizer, schedule = build()
+    load_both(optimizer, schedule, tmp_path)
+    assert optimizer.param_groups[0]["lr"] == 0.25

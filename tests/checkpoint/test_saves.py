@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,132 @@ def test_what_comes_after_a_seal_sees_it(tmp_path):
 def test_a_run_that_asked_for_no_checkpoint_misses_none(caplog):
     Saves().check_last(None)
     assert not caplog.records
+
+
+# ---- a disk that refuses ----
+
+
+class Disk:
+    """Refuses to write until it is told not to."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.tries = 0
+
+    def save(self, staging: str, values: dict[str, Any] | None = None) -> None:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        torch.save(values or {}, Path(staging, "model.bin"))
+
+
+FULL = OSError(errno.ENOSPC, "no space")
+
+
+@pytest.fixture
+def without_waiting(monkeypatch):
+    monkeypatch.setattr("footplate.checkpoint.saves.FIRST_WAIT_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("without_waiting")
+def test_a_copy_that_the_disk_refused_is_written_later_as_it_was(tmp_path):
+    saves, disk, weights = Saves(), Disk(FULL), torch.ones(2)
+    write(saves, tmp_path, 3, {"w": weights}, save_copy=disk.save)
+    saves.join()
+    weights.zero_()
+    disk.error = None
+    assert not saves.retry()  # it is written again on the thread: nothing else is to be done
+    assert saves.join() is None
+    assert saved(tmp_path, 3)["w"].tolist() == [1, 1]
+    assert saves.is_last_saved
+    assert not saves.retry()
+    assert disk.tries == 2
+
+
+@pytest.mark.usefixtures("without_waiting")
+def test_what_was_written_in_place_must_be_saved_anew(tmp_path):
+    saves, disk = Saves(), Disk(FULL)
+    write(saves, tmp_path, 3, {}, save_model=disk.save, in_background=False)
+    saves.join()
+    assert saves.retry()
+    assert not saves.retry()  # asked for once
+    assert disk.tries == 1
+
+
+def test_a_new_try_waits_longer_each_time(tmp_path, monkeypatch):
+    clock = 100.0
+    monkeypatch.setattr("footplate.checkpoint.saves.time.monotonic", lambda: clock)
+    saves, disk = Saves(), Disk(FULL)
+    write(saves, tmp_path, 3, {}, save_copy=disk.save)
+    tried_at = []
+    for _ in range(3000):
+        saves.join()
+        before = disk.tries
+        saves.retry()
+        saves.join()
+        if disk.tries > before:
+            tried_at.append(clock)
+        clock += 1
+    waits = [later - earlier for earlier, later in pairwise([100.0, *tried_at])]
+    assert waits[:7] == [5, 10, 20, 40, 80, 160, 300]
+    assert set(waits[7:]) == {300}
+
+
+@pytest.mark.usefixtures("without_waiting")
+@pytest.mark.parametrize("error", [ValueError("cannot be read again"), TypeError("no tensor"), KeyError("x")])
+def test_what_time_does_not_mend_is_not_tried_again(tmp_path, error):
+    saves, disk = Saves(), Disk(error)
+    write(saves, tmp_path, 3, {}, save_copy=disk.save)
+    assert saves.join() is error
+    assert not saves.retry()
+    assert saves.finish(3) is None
+    assert disk.tries == 1
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_the_last_one_is_tried_once_more_at_the_end(tmp_path, in_background):
+    saves, disk = Saves(), Disk(FULL)
+    options = {"save_copy": disk.save, "save_model": disk.save, "in_background": in_background}
+    write(saves, tmp_path, 3, {}, **options)
+    saves.join()
+    assert saves.finish(3) is FULL
+    disk.error = None
+    assert saves.finish(3) is None
+    assert saves.is_last_saved
+    assert disk.tries == 3
+
+
+def test_an_older_state_that_was_not_copied_is_not_written_at_the_end(tmp_path):
+    saves, disk = Saves(), Disk(FULL)
+    write(saves, tmp_path, 3, {}, save_model=disk.save, in_background=False)
+    saves.join()
+    disk.error = None
+    saves.finish(5)  # the model is at update 5 by now: it is not what checkpoint-3 means
+    assert not (tmp_path / "checkpoint-3").exists()
+
+
+def test_room_is_made_until_the_checkpoint_fits(tmp_path):
+    saves, disk, removed = Saves(), Disk(FULL), []
+
+    def make_room() -> bool:
+        removed.append(len(removed))
+        disk.error = None if len(removed) == 3 else FULL
+        return True
+
+    write(saves, tmp_path, 3, {}, save_copy=disk.save, make_room=make_room)
+    assert saves.join() is None
+    assert saves.is_last_saved
+    assert len(removed) == 3
+
+
+def test_room_is_made_only_for_a_disk_that_is_full(tmp_path):
+    saves, removed = Saves(), []
+
+    def make_room() -> bool:
+        removed.append(1)
+        return True
+
+    for error in (OSError(errno.EIO, "broken"), OSError(errno.EFBIG, "too large"), ValueError("odd")):
+        write(saves, tmp_path, 3, {}, save_copy=Disk(error).save, make_room=make_room)
+        assert saves.join() is error
+    assert removed == []

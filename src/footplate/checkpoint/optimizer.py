@@ -45,6 +45,15 @@ def load_schedule(schedule: Stateful, folder: Folder) -> bool:
     return _load_state(schedule, Path(folder, SCHEDULER_NAME), "learning-rate schedule")
 
 
+def load_both(optimizer: Any, schedule: Any, folder: Folder) -> None:
+    """Restore optimizer and schedule; one that is missing starts from the beginning, with a warning."""
+    has_optimizer = load_optimizer(optimizer, folder)
+    if load_schedule(schedule, folder) and not has_optimizer and hasattr(schedule, "get_last_lr"):
+        # the rates are in the file of the optimizer, and a schedule sets them only after the next update
+        for group, rate in zip(optimizer.param_groups, schedule.get_last_lr(), strict=False):
+            group["lr"] = rate
+
+
 def save_scaler(scaler: Stateful, folder: Folder) -> None:
     """Write the gradient scaler's state."""
     save_plain(scaler.state_dict(), Path(folder, SCALER_NAME))

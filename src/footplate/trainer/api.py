@@ -237,8 +237,7 @@ class TrainerApi(TrainerBase):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Load the state of optimizer and schedule, where the checkpoint has it."""
         if checkpoint is not None:
-            optimizer_files.load_optimizer(self.optimizer, checkpoint)
-            optimizer_files.load_schedule(self.lr_scheduler, checkpoint)
+            optimizer_files.load_both(self.optimizer, self.lr_scheduler, checkpoint)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Load the state of the gradient scaler, where there is one."""
