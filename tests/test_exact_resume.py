@@ -338,21 +338,36 @@ setups = st.builds(
     st.booleans(),
     st.booleans(),
     st.sampled_from(["ours", *SAMPLERS, *LOADERS]),
-    st.booleans(),
+    st.sampled_from([False, False, True]),
     st.booleans(),
 ).filter(lambda setup: setup.is_possible)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=28, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(setups, stops)
 def test_a_run_that_is_terminated_anywhere_goes_on_as_if_it_had_not_been(setup, stop):
     assert_same(straight(setup), interrupted(setup, [stop]))
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(setups, st.lists(stops, min_size=3, max_size=3))
 def test_three_resumes_in_a_row_are_exact(setup, stops):
     assert_same(straight(setup), interrupted(setup, stops))
+
+
+@pytest.mark.parametrize("sampler", [*SAMPLERS, *LOADERS])
+@pytest.mark.parametrize("kind", ["rows", "held rows"])
+def test_samplers_and_loaders_of_the_users_own_are_resumed_in_the_second_epoch(kind, sampler):
+    """One epoch has seven updates at least: the third process starts in the second one."""
+    setup = Setup(kind, accumulation=2, sampler=sampler, masks=kind == "held rows")
+    assert_same(straight(setup), interrupted(setup, [1, 17]))
+
+
+@pytest.mark.parametrize("kind", ["held rows", "held stream"])
+def test_persistent_workers_and_evaluation_are_resumed_exactly(kind):
+    setup = Setup(kind, workers=2, persistent=True, masks=True)
+    for stop in (2, 3, 4, 13):  # the first evaluation comes after update 3, and is given up once
+        assert_same(straight(setup), interrupted(setup, [stop]))
 
 
 @pytest.mark.parametrize("stores_batch", [True, False])

@@ -161,8 +161,8 @@ def test_arguments_of_transformers_are_told_apart_by_their_module(tmp_path):
     [
         ({"eval_strategy": "epoch"}, None, ["eval_strategy='epoch'", "eval_dataset"]),
         ({"eval_on_start": True}, None, ["eval_on_start=True", "eval_dataset"]),
-        ({}, [], ["`eval_dataset` is empty"]),
-        ({}, {"near": [1], "far": []}, ["eval_dataset['far'] is empty"]),
+        ({"eval_strategy": "epoch"}, [], ["`eval_dataset` is empty"]),
+        ({"eval_on_start": True}, {"near": [1], "far": []}, ["eval_dataset['far'] is empty"]),
     ],
 )
 def test_evaluation_without_data_is_refused(settings, data, words, tmp_path):
@@ -175,6 +175,11 @@ def test_evaluation_without_data_is_refused(settings, data, words, tmp_path):
 def test_evaluation_with_data_passes(data, tmp_path):
     checks.check_eval_dataset(tiny.arguments(tmp_path, eval_strategy="epoch", eval_on_start=True), data)
     checks.check_eval_dataset(tiny.arguments(tmp_path), None)
+
+
+@pytest.mark.parametrize("data", [[], {"near": [1], "far": []}], ids=["one", "several"])
+def test_an_empty_set_that_nothing_evaluates_passes(data, tmp_path):
+    checks.check_eval_dataset(tiny.arguments(tmp_path), data)
 
 
 def test_data_without_length_needs_a_number_of_updates(tmp_path):

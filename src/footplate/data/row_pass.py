@@ -172,11 +172,11 @@ class RowPass:
         if saved is None:
             saved = rng.to_plain({**rng.capture(), "own": own.capture()})
         self._pass_state = {"start_states": saved}
+        if isinstance(saved.get("own"), Mapping):
+            own.restore(saved["own"])
         if self._first_sample == 0:
             return _watched(self._all_lists()) if self._keeps_unused else self._all_lists()
         with rng.scoped(states=saved):
-            if isinstance(saved.get("own"), Mapping):
-                own.restore(saved["own"])
             return self._lists_after(self._first_sample)
 
     def _lists_after(self, num_samples: int) -> Iterator[Any]:

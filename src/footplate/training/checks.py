@@ -149,14 +149,14 @@ def check_collator(data_collator: Any) -> None:
 
 
 def check_eval_dataset(args: TrainingArguments, eval_dataset: Any) -> None:
-    """An evaluation has data."""
+    """An evaluation has data; a set that nothing evaluates by itself may be empty."""
     if args.eval_strategy != "no" and eval_dataset is None:
         raise ValueError(
             f"eval_strategy={str(args.eval_strategy)!r} needs data to evaluate on. Pass `eval_dataset` to "
             "Trainer, or set eval_strategy='no'."
         )
     sets = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
-    for name, dataset in sets.items():
+    for name, dataset in sets.items() if args.eval_strategy != "no" or args.eval_on_start else ():
         if isinstance(dataset, Sized) and len(dataset) == 0:
             which = f"eval_dataset[{name!r}]" if name else "`eval_dataset`"
             raise ValueError(f"{which} is empty: there is nothing to evaluate. Fill it, or leave it out.")
