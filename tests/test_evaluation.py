@@ -631,3 +631,73 @@ def test_caches_and_nothing_are_left_out_of_the_predictions(tmp_path):
     predictions = trainer.predict(tiny.regression_data(10)).predictions
     assert isinstance(predictions, np.ndarray)
     assert predictions.shape == (10,)
+
+
+# ---- losses that are not finite, and metrics that fail ----
+
+
+class Spoiled(tiny.Regression):
+    """The loss of a batch with a negative label is not a number."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, Any]:
+        outputs = super().forward(x, labels)
+        if labels is not None and bool((labels < 0).any()):
+            outputs["loss"] = outputs["loss"] * float("nan")
+        return outputs
+
+
+@pytest.mark.parametrize("is_filtered", [True, False])
+@pytest.mark.parametrize("num_spoiled", [0, 1, 3])
+def test_a_batch_whose_loss_is_not_a_number_counts_as_in_the_original(num_spoiled, is_filtered, tmp_path):
+    labels = [-1.0 if row < 4 * num_spoiled else 2.0 + row for row in range(12)]
+    rows = [{"x": torch.tensor(0.1 * row), "labels": torch.tensor(label)} for row, label in enumerate(labels)]
+    settings = {"per_device_eval_batch_size": 4, "logging_nan_inf_filter": is_filtered}
+    theirs, ours = (
+        library.Trainer(Spoiled(), arguments(library, tmp_path, **settings)).evaluate(rows)["eval_loss"]
+        for library in (transformers, footplate)
+    )
+    assert np.array_equal(theirs, ours, equal_nan=True)
+
+
+def fails_later(prediction: Any) -> dict[str, float]:
+    if len(prediction.predictions) > 8:  # not when it is tried on the first batch
+        raise ZeroDivisionError("no such thing")
+    return {"score": 1.0}
+
+
+def failing_trainer(folder: Any, **settings: Any) -> footplate.Trainer:
+    data = tiny.regression_data(20)
+    return footplate.Trainer(
+        tiny.Regression(),
+        tiny.arguments(
+            folder,
+            **{"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps"},
+            **settings,
+        ),
+        train_dataset=data,
+        eval_dataset={"near": data[:8], "far": data},
+        compute_metrics=fails_later,
+    )
+
+
+def test_predictions_of_an_evaluation_whose_metrics_fail_are_kept(tmp_path, caplog):
+    trainer = failing_trainer(tmp_path)
+    with pytest.raises(ZeroDivisionError, match="no such thing"):
+        trainer.train()
+    path = tmp_path / "failed_evaluation" / "eval_far.npz"
+    assert f"What it was given is in {path}" in caplog.text
+    data = np.load(path)
+    expected = trainer.predict(tiny.regression_data(20)[:8])  # the weights are those of that evaluation
+    assert np.array_equal(data["predictions"][:8], expected.predictions)
+    assert np.array_equal(data["label_ids"][:8], expected.label_ids)
+    assert data["indices"].tolist() == list(range(20))
+    with pytest.raises(ZeroDivisionError):
+        fails_later(footplate.EvalPrediction(data["predictions"], data["label_ids"]))
+
+
+def test_no_predictions_are_kept_where_nobody_wants_it_or_nobody_scheduled_it(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        failing_trainer(tmp_path, save_on_error=False).train()
+    with pytest.raises(ZeroDivisionError):
+        failing_trainer(tmp_path).evaluate()
+    assert not (tmp_path / "failed_evaluation").exists()

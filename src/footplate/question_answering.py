@@ -16,7 +16,7 @@ from footplate.outputs import EvalLoopOutput, PredictionOutput
 from footplate.qa.post_processing import check_answers, check_rows, choose_examples, choose_rows
 from footplate.seq2seq import Seq2SeqTrainer
 from footplate.trainer import Trainer
-from footplate.trainer.rehearsing import overrides_evaluation
+from footplate.trainer.rehearsing import has_own_part
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class QuestionAnsweringTrainer(Trainer):
 
     def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
         lacks_examples = self._measures_answers and self.eval_examples is None
-        if lacks_examples and self.args.eval_strategy != "no" and not overrides_evaluation(type(self)):
+        if lacks_examples and self.args.eval_strategy != "no" and not has_own_part(self):
             self._warn_of_missing_examples()
         super()._check_evaluation(ignore_keys)
 

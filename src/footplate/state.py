@@ -207,7 +207,7 @@ class StoredStates:
     """
 
     def __init__(self, stored: Mapping[str, Any]) -> None:
-        self._left = {
+        self._left: dict[str, list[dict[str, Any]]] = {
             name: list(states) if isinstance(states, list) else [states] for name, states in stored.items()
         }
 

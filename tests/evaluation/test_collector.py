@@ -1,5 +1,7 @@
 """The collector against the original's evaluation loop, run for real."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -201,3 +203,15 @@ def test_indices_are_of_the_rows_that_were_added_though_the_loader_read_ahead():
     collector.add(predictions=torch.zeros(2, 1), num_rows=2)
     assert collector.indices.tolist() == [7, 3]
     assert Collector(10).indices is None
+
+
+@pytest.mark.parametrize(
+    ("finite_only", "values", "expected"),
+    [(True, [1.0, math.nan, 3.0], 2.0), (False, [1.0, math.inf], math.inf), (True, [math.inf], math.inf)],
+)
+def test_losses_that_are_not_finite_are_left_out_with_a_warning(finite_only, values, expected, caplog):
+    collector = Collector(batch_size=2, finite_only=finite_only)
+    for value in values:
+        collector.add(losses=torch.tensor(value), num_rows=2)
+    assert collector.loss == expected
+    assert ("2 of 6 rows" in caplog.text) == (expected == 2.0)

@@ -98,8 +98,12 @@ def test_a_metric_object_sees_the_evaluations_alone(tmp_path):
     assert sum(metric.batches) == 32
 
 
-@pytest.mark.parametrize("joint", ["prediction_step", "compute_loss", "get_eval_dataloader"])
-def test_code_of_a_subclass_is_not_run_for_a_trial(tmp_path, joint):
+JOINTS = ["log", "evaluate", "evaluation_loop", "prediction_step", "compute_loss", "get_eval_dataloader"]
+
+
+@pytest.mark.parametrize("best", [None, "f1"])
+@pytest.mark.parametrize("joint", JOINTS)
+def test_code_of_a_subclass_is_not_run_for_a_trial(tmp_path, joint, best):
     """As with transformers: as many calls as there are batches."""
     counted = {}
     for library in (footplate, transformers):
@@ -111,12 +115,49 @@ def test_code_of_a_subclass_is_not_run_for_a_trial(tmp_path, joint):
         counting = type("Counting", (library.Trainer,), {joint: spy})
         counting(
             tiny.Regression(),
-            tiny.arguments(tmp_path, library, **EVERY_STEP),
+            tiny.arguments(tmp_path, library, metric_for_best_model=best, **EVERY_STEP),
             train_dataset=DATA,
             eval_dataset=DATA,
             compute_metrics=lambda prediction: {"f1": 1.0},
         ).train()
     assert counted["footplate"] == counted["transformers"]
+
+
+@pytest.mark.parametrize("place", ["a method", "set on the instance"])
+def test_metrics_of_a_subclass_and_joints_of_an_instance_see_the_evaluations_alone(tmp_path, place):
+    class Measuring(Trainer):
+        num_rows = 0
+
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            if place == "a method":
+                self.compute_metrics = self.measure
+
+        def measure(self, prediction):
+            self.num_rows += len(prediction.predictions)
+            return {"rows": self.num_rows}
+
+    trainer = build(tmp_path, lambda prediction: {}, trainer=Measuring, metric_for_best_model="loss")
+    if place == "set on the instance":
+        step = trainer.prediction_step
+
+        def count(model, inputs, *args, **kwargs):
+            trainer.num_rows += len(inputs["x"])
+            return step(model, inputs, *args, **kwargs)
+
+        trainer.prediction_step = count
+    trainer.train()
+    assert trainer.num_rows == 32
+
+
+def test_a_metric_that_a_subclass_adds_is_not_refused(tmp_path):
+    class Adding(Trainer):
+        def evaluate(self, *args, **kwargs):
+            return {**super().evaluate(*args, **kwargs), "eval_own": 1.0}
+
+    trainer = build(tmp_path, lambda prediction: {}, trainer=Adding, metric_for_best_model="own")
+    trainer.train()
+    assert trainer.state.best_metric == 1.0
 
 
 class AddsOnLog(TrainerCallback):
@@ -138,7 +179,7 @@ def test_a_metric_that_a_callback_or_log_adds_may_decide_on_the_best(tmp_path, a
     trainer = build(tmp_path, metric_for_best_model="added", **given)
     trainer.train()
     assert (trainer.state.best_metric, trainer.state.best_global_step) == (5.0, 4)
-    assert "metric_for_best_model='added' is not among what evaluation gives" in caplog.text
+    assert ("metric_for_best_model='added' is not" in caplog.text) == (adds == "a callback")
 
 
 def test_a_stream_is_not_read_for_a_trial(tmp_path):

@@ -225,3 +225,23 @@ def test_the_sum_of_a_users_own_loop_is_taken_over_and_left_at_zero():
     meter.take_over(own)
     assert own.item() == 0.0
     assert meter.drain(3) == {"loss": 2.0}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_filter_logs_the_mean_of_the_finite_losses_and_how_many_were_not(restarts):
+    meter = Meter(CPU, filters=True)
+    for update, loss in enumerate([1.0, math.nan, 2.0, math.inf]):
+        meter.begin_update(is_single=True)
+        meter.add(torch.tensor(loss))
+        meter.finish_update()
+        if restarts and update == 1:
+            states = json.loads(json.dumps(export_states([meter])))
+            meter = Meter(CPU, filters=True)
+            restore_states([meter], states)
+    assert meter.drain(4) == {"loss": 1.5, "nonfinite": 2}
+    meter.add(torch.tensor(math.nan))
+    logs = meter.drain(5)
+    assert math.isnan(logs["loss"])  # there is no finite one
+    assert logs["nonfinite"] == 1
+    meter.add(torch.tensor(3.0))
+    assert meter.drain(6) == {"loss": 3.0}

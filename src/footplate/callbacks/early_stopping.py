@@ -120,7 +120,7 @@ class EarlyStoppingCallback(TrainerCallback, ExportableState):
         return is_over
 
     def _find(self, args: TrainingArguments, metrics: dict[str, float], is_expected: bool) -> float | None:
-        """The watched metric; None, with a warning where it is expected, if the evaluation does not give it."""
+        """The watched metric; None, with a warning where it is expected, if the evaluation has none."""
         name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         # a callback may evaluate something else under its own prefix
         is_expected = is_expected and any(key.startswith("eval_") for key in metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from footplate.evaluation.buffers import NestedBuffer, nested_bytes
 from footplate.evaluation.container import BatchList
 from footplate.evaluation.memory_limit import MemoryBudget
 
+logger = logging.getLogger(__name__)
+
 MAX_PENDING = 1000  # small tensors to keep on the device before they are joined to one
 
 
@@ -29,6 +32,7 @@ class Collector:
         batch_size: Rows of a batch that is added without `num_rows`.
         concat: Join the batches at the end; else each result is a list with one entry per batch.
         loss_weighting: "items" weighs a batch's loss by its items, any other value by its rows.
+        finite_only: Leave losses that are not finite out of the mean, unless none is finite.
         padding_index: The value that pads rows shorter than the longest.
         memory_limit: Bytes that may stay in memory; None allows most of the free memory.
         spill_folder: Where data beyond the limit goes; None uses the system's folder for temporary files.
@@ -42,6 +46,7 @@ class Collector:
         *,
         concat: bool = True,
         loss_weighting: str | None = None,
+        finite_only: bool = False,
         padding_index: int = IGNORED_LABEL,
         memory_limit: int | None = None,
         spill_folder: str | os.PathLike[str] | None = None,
@@ -52,6 +57,7 @@ class Collector:
         self._batch_size = batch_size
         self._concat = concat
         self._by_items = loss_weighting == "items"
+        self._finite_only = finite_only
         self._padding_index = padding_index
         self._budget = MemoryBudget(memory_limit, spill_folder)
         self._find_rows = find_rows
@@ -155,7 +161,19 @@ class Collector:
         """The mean loss of the evaluation."""
         if not self._rows:
             return None
-        return self._mean_over_items() if self._by_items else float(self._losses_per_row()[0].mean())
+        if self._by_items:
+            return self._mean_over_items()
+        losses = self._losses_per_row()[0]
+        is_finite = np.isfinite(losses)
+        if self._finite_only and is_finite.any() and not is_finite.all():
+            logger.warning(
+                "The loss of %d of %d rows is not finite (NaN or infinite): eval_loss leaves them out. Set "
+                "logging_nan_inf_filter=False to see it in eval_loss.",
+                np.count_nonzero(~is_finite),
+                len(losses),
+            )
+            losses = losses[is_finite]
+        return float(losses.mean())
 
     @property
     def loss_keys(self) -> list[str]:

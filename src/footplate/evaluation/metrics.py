@@ -166,7 +166,7 @@ def preview_best(
     metrics: Mapping[str, Any], name: str | None, best: float | None, greater_is_better: bool
 ) -> Best:
     """What the best will be after an evaluation; unchanged if it does not give the metric."""
-    key = f"eval_{name.removeprefix('eval_')}" if name is not None else None
-    return (
-        Best(best, False) if key not in metrics else find_best(float(metrics[key]), best, greater_is_better)
-    )
+    key = f"eval_{str(name).removeprefix('eval_')}"
+    if name is None or key not in metrics:
+        return Best(best, False)
+    return find_best(float(metrics[key]), best, greater_is_better)

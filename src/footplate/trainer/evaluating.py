@@ -19,6 +19,7 @@ from footplate.data.loader import given_rows
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
+from footplate.evaluation.rescue import rescue_predictions
 from footplate.integrations.base import TrackerCallback
 from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, PredictionOutput
@@ -31,6 +32,8 @@ from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
 from footplate.training.signals import StopRequested
+
+PREPARATION_TIMES = ("model_preparation_time", "jit_compilation_time")  # not counted as evaluation
 
 
 class Evaluating(TrainerApi):
@@ -189,18 +192,18 @@ class Evaluating(TrainerApi):
                 if self._current_run.signals.received and evaluation.is_repeatable:
                     raise StopRequested
                 by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last)
-            metrics = by_batch.compute() if by_batch.are_used else self._compute_metrics(collector)
+            metrics = by_batch.compute() if by_batch.are_used else self._compute_or_rescue(collector)
             metrics = {**metric_tools.plain_numbers(metrics), **evaluation.records.drain()}
         finally:
             evaluation.records = None
 
         evaluation.weight = collector.weight
-        if collector.loss is not None:
-            metrics[f"{metric_key_prefix}_loss"] = collector.loss
-        if self.model_preparation_time is not None:
-            metrics[f"{metric_key_prefix}_model_preparation_time"] = self.model_preparation_time
-        if self.jit_compilation_time is not None:
-            metrics[f"{metric_key_prefix}_jit_compilation_time"] = self.jit_compilation_time
+        loss = collector.loss
+        if loss is not None:
+            metrics[f"{metric_key_prefix}_loss"] = loss
+        for name in PREPARATION_TIMES:
+            if getattr(self, name) is not None:
+                metrics[f"{metric_key_prefix}_{name}"] = getattr(self, name)
         metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
         return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
 
@@ -281,9 +284,8 @@ class Evaluating(TrainerApi):
         except Exception:  # a resumed run makes this evaluation from its beginning
             rng.restore(before)
             for key in self._eval_dataloaders.keys() - kept:
-                del self._eval_dataloaders[
-                    key
-                ]  # to start its workers draws a number, so it starts them again
+                # to start its workers draws a number, so it starts them again
+                del self._eval_dataloaders[key]
             del self.state.log_history[num_logs:]
             states.put_back()
             self.control = flags
@@ -304,6 +306,25 @@ class Evaluating(TrainerApi):
         assert self._current_evaluation is not None
         prediction = self._current_evaluation.describe(collector, self.args.include_for_metrics)
         return metric_tools.check_metrics(self.compute_metrics(prediction))
+
+    def _compute_or_rescue(self, collector: Collector) -> dict[str, Any]:
+        """The metrics of a whole set; if they fail during training, what they were given is kept."""
+        evaluation = self._current_evaluation
+        assert evaluation is not None
+        try:
+            return self._compute_metrics(collector)
+        except Exception as error:
+            if evaluation.is_repeatable and self.args.save_on_error and self.args.should_save:
+                rescue_predictions(
+                    self._current_run.anchor(str(self.args.output_dir)),
+                    evaluation.prefix,
+                    self.state.global_step,
+                    error,
+                    predictions=collector.predictions,
+                    label_ids=collector.labels,
+                    indices=collector.indices,
+                )
+            raise
 
     def _prepare_for_evaluation(self, dataloader: Any = None) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
@@ -331,6 +352,7 @@ def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str)
         batch_size=args.eval_batch_size,
         concat=args.eval_do_concat_batches,
         loss_weighting=args.loss_weighting,
+        finite_only=args.logging_nan_inf_filter,
         memory_limit=parse_memory_limit(args.eval_memory_limit),
         spill_folder=spill_folder,
         find_rows=lambda: given_rows(dataloader),
@@ -345,7 +367,7 @@ def main_input(model: nn.Module, inputs: Any, args: TrainingArguments) -> Any:
 
 def add_speed(output: EvalLoopOutput, start_time: float, prefix: str, args: TrainingArguments) -> None:
     """Add runtime and throughput to an evaluation's metrics."""
-    for name in ("model_preparation_time", "jit_compilation_time"):  # not the time of the evaluation
+    for name in PREPARATION_TIMES:
         start_time += output.metrics.get(f"{prefix}_{name}", 0.0)
     num_steps = math.ceil(output.num_samples / (args.eval_batch_size * args.world_size))
     output.metrics.update(metric_tools.speed_metrics(prefix, start_time, output.num_samples, num_steps))

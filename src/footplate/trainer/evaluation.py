@@ -37,10 +37,10 @@ class Evaluation:
         is_part = outer is not None and outer.take_request()
         self.is_in_round = is_part and outer is not None and isinstance(outer.dataset, dict)
         # asked for by the training loop, which goes by its metrics to find the best model
-        self.is_scheduled = is_part and outer is not None and outer.is_scheduled
+        self.is_scheduled: bool = is_part and outer is not None and outer.is_scheduled
         self.is_asking = False  # the next evaluation inside this one is a part of it
         # a signal may end it: the loop, which asked for it, makes it again after a resume
-        self.is_repeatable = outer is not None and outer.is_repeatable
+        self.is_repeatable: bool = outer is not None and outer.is_repeatable
         self.records: Records | None = None  # what record() gives, while batches go by
         self.batch_weight = 1.0  # rows or items of the batch under way
         self.weight = 0.0  # rows or items of the whole pass; of a round, those of its last pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from itertools import islice
+from types import FunctionType
 from typing import Any
 
 from footplate import batch as batch_tools
@@ -19,29 +21,31 @@ from footplate.training.modes import enter_training
 
 logger = logging.getLogger(__name__)
 
+_JOINTS = (
+    *("log", "evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "compute_loss"),
+    *("get_eval_dataloader", "compute_loss_context_manager", "_prepare_inputs"),
+)
+
 
 class Rehearsing(Evaluating):
     """One batch of each evaluation set, tried before hours go by; the run afterwards is the same."""
 
     def _check_evaluation(self, ignore_keys: list[str] | None) -> None:
         """Refuse a best metric that evaluation will not give; warn of metrics that fail and of no loss."""
-        if self.args.eval_strategy == "no" or overrides_evaluation(type(self)):
+        if self.args.eval_strategy == "no" or has_own_part(self):
             return
         check_is_object(self.compute_metrics)
         sets = self.eval_dataset if isinstance(self.eval_dataset, dict) else {"": self.eval_dataset}
         best, kept = self.args.metric_for_best_model, set(self._eval_dataloaders)
         with rng.scoped():
-            # a trial for its own sake must not reach code that counts its calls
-            if best is not None or (
-                self.compute_metrics is not None and not overrides_prediction(type(self))
-            ):
+            if best is not None or self.compute_metrics is not None:
                 found = checks.keys_without_metrics(sets)
                 for name in sets:
                     keys = self._rehearse_metrics(name, ignore_keys)
                     found.update(f"{name}_{key}" if name else key for key in keys)
                     found.update({"loss", checks.ANY_KEY}.intersection(keys))  # a round has its own loss
                 if best is not None:
-                    is_sure = not others_add_metrics(type(self), self.callback_handler.callbacks)
+                    is_sure = not others_add_metrics(self.callback_handler.callbacks)
                     checks.check_best_metric(best, found, self.label_names, is_sure)
             for name, dataset in sets.items():
                 names = columns.names_of(dataset)
@@ -98,18 +102,19 @@ def try_metrics(trainer: Rehearsing, set_name: str, ignore_keys: list[str] | Non
     return [*metrics, *collector.loss_keys]
 
 
-def overrides_evaluation(trainer_class: type[Evaluating]) -> bool:
-    """Whether metrics come from an override of the user's own, where a rehearsal would not see them."""
-    return not (traits.is_ours(trainer_class.evaluate) and traits.is_ours(trainer_class.evaluation_loop))
+def has_own_part(trainer: Evaluating) -> bool:
+    """Whether a trial would run code of a subclass, which may count its calls or add to the metrics."""
+    if not all(traits.is_ours(getattr(trainer, name)) for name in _JOINTS):
+        return True
+    if traits.is_ours(type(trainer)):
+        return False
+    # a subclass may measure by a method of its own, or a library by a function of its own
+    function = inspect.unwrap(getattr(trainer.compute_metrics, "__func__", trainer.compute_metrics))
+    is_method = getattr(trainer.compute_metrics, "__self__", None) is trainer
+    return is_method or (isinstance(function, FunctionType) and not rehearsal.is_users(function.__code__))
 
 
-def overrides_prediction(trainer_class: type[Evaluating]) -> bool:
-    """Whether a trial would run code of the user's own besides compute_metrics."""
-    joints = (trainer_class.prediction_step, trainer_class.compute_loss, trainer_class.get_eval_dataloader)
-    return not all(traits.is_ours(joint) for joint in joints)
-
-
-def others_add_metrics(trainer_class: type[Evaluating], callbacks: list[Any]) -> bool:
-    """Whether `log` or a callback of the user's own may add to the metrics, which both are handed."""
+def others_add_metrics(callbacks: list[Any]) -> bool:
+    """Whether a callback of the user's own may add to the metrics, which it is handed."""
     events = [getattr(callback, name, None) for callback in callbacks for name in ("on_log", "on_evaluate")]
-    return not all(traits.is_ours(method) for method in (trainer_class.log, *events) if method is not None)
+    return not all(traits.is_ours(method) for method in events if method is not None)

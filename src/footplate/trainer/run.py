@@ -91,7 +91,7 @@ class Run:
         self.eval_loaders: dict[str, Any] = {}  # those whose workers live on
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
-        self.meter = Meter(device)
+        self.meter = Meter(device, filters=args.logging_nan_inf_filter)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
         self.window = TrainWindow(args.train_metrics_batches)
@@ -145,7 +145,7 @@ class Run:
         start = plan.start
         self.plan = plan
         self.feed = Feed(loader, start.epoch, start.samples_done, plan.first_batch, start.is_begun)
-        self.meter = Meter(device, plan.first_step)
+        self.meter = Meter(device, plan.first_step, self.meter.filters)
         self.undone = list(start.pending)
         self.has_updates_left = plan.first_step < plan.max_steps
         if start.last_update is not None:

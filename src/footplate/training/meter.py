@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from footplate.state import ExportableState
+from footplate.training.finite import FiniteLosses
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,9 @@ class _Before(NamedTuple):
 class Meter(ExportableState):
     """Loss, extra scalars and non-finite values since the last log, and the loss of the whole run."""
 
-    def __init__(self, device: torch.device, first_step: int = 0) -> None:
+    def __init__(self, device: torch.device, first_step: int = 0, filters: bool = False) -> None:
+        self.filters = filters  # the means leave out what is not finite
+        self._finite = FiniteLosses()
         self._loss = torch.zeros((), device=device)
         self._single: torch.Tensor | None = None  # the loss of an update of one micro-batch, not yet added
         self._is_single = False
@@ -99,6 +102,7 @@ class Meter(ExportableState):
                     "num_refused": self._num_refused,
                     "num_nonfinite": [int(self._num_nonfinite), self.num_nonfinite_total],
                     "records": self._records.totals(),
+                    "finite": self._finite.totals(),
                 }
             },
         }
@@ -111,6 +115,7 @@ class Meter(ExportableState):
         self._num_nonfinite.fill_(sums["num_nonfinite"][0])
         self.num_nonfinite_total = sums["num_nonfinite"][1]
         self._records.restore(sums["records"])
+        self._finite.restore(sums.get("finite", [0.0, 0.0, 0.0]), self._loss.device)
 
     sums = property(fset=restore)  # a stored state is restored by setting its attributes
 
@@ -120,6 +125,8 @@ class Meter(ExportableState):
             self._single = loss
         else:
             self._loss += loss
+        if self.filters:
+            self._finite.add(loss)
         self.watch(loss)
 
     @property
@@ -143,6 +150,7 @@ class Meter(ExportableState):
         if len(self._unchecked) >= _MAX_UNCHECKED:
             self._count_nonfinite()
         num_unchecked = len(self._unchecked)
+        self._finite.begin_update()
         self._is_single = is_single
         before = None if is_single else self._loss.clone()
         self._before = _Before(before, self._records.copy(), self.flos, self._num_tokens, num_unchecked)
@@ -178,6 +186,7 @@ class Meter(ExportableState):
     def _forget_losses(self) -> None:
         assert self._before is not None
         self._single = None
+        self._finite.undo_update()
         if self._before.loss is not None:
             self._loss.copy_(self._before.loss)
         self._records = self._before.records.copy()
@@ -206,7 +215,7 @@ class Meter(ExportableState):
 
     def drain(self, step: int) -> dict[str, float]:
         """What to log at `step`: the mean loss since the last log, records, and non-finite values if any."""
-        loss = float(self.loss)  # host sync
+        loss = self._finite.drain(float(self.loss))  # host sync
         self._loss.zero_()
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
@@ -233,6 +242,6 @@ class Meter(ExportableState):
 
     def mean_loss(self, step: int) -> float:
         """The loss of the run so far, averaged over its updates."""
-        self.total_loss += float(self.loss)  # host sync
+        self.total_loss += self._finite.drain(float(self.loss))  # host sync
         self._loss.zero_()
         return self.total_loss / max(step - self.first_step - self._num_refused, 1)

@@ -65,7 +65,7 @@ class Kept:
         if isinstance(value, (dict, list, tuple, set, frozenset, deque)) and len(value) > 4 * self._limit:
             raise CannotPutBack(f"it refers to a {type(value).__name__} of {len(value)} items")
         if isinstance(value, FunctionType):
-            return self._keep_function(value) if _is_users(value.__code__) else ()
+            return self._keep_function(value) if is_users(value.__code__) else ()
         if isinstance(value, MethodType):
             return value.__self__, value.__func__
         if isinstance(value, functools.partial):
@@ -143,7 +143,7 @@ def describe_failure(error: BaseException) -> str:
     """The type and text of an error, and the line of the user's own code that it came through last."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = list(traceback.walk_tb(error.__traceback__))
-    own = [(frame.f_code, line) for frame, line in frames if _is_users(frame.f_code)]
+    own = [(frame.f_code, line) for frame, line in frames if is_users(frame.f_code)]
     if not own:
         return text
     code, line = own[-1]
@@ -174,7 +174,7 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _is_users(code: CodeType) -> bool:
+def is_users(code: CodeType) -> bool:
     """Whether code is neither of an installed library nor of Python nor of footplate."""
     file = code.co_filename
     return "-packages" not in file and not file.startswith((*_LIBRARIES, "<frozen"))
