@@ -124,3 +124,40 @@ def test_a_checkpoint_without_facts_or_with_damaged_ones_resumes(folder, damage)
     path.write_text(json.dumps(state))
     (path.parent / "manifest.json").unlink()  # its hashes are of the file before
     assert build(folder).train(resume_from_checkpoint=str(path.parent)).global_step == 4
+
+
+class Doubled(Trainer):
+    def compute_loss(self, model, inputs, **kwargs):
+        return 2 * super().compute_loss(model, inputs, **kwargs)
+
+
+Changed = type("Doubled", (Trainer,), {})
+
+
+def _compute_loss(self, model, inputs, **kwargs):
+    return 3 * Trainer.compute_loss(self, model, inputs, **kwargs)
+
+
+Changed.compute_loss = _compute_loss
+
+
+def test_other_code_of_a_joint_is_noticed_and_never_refused(tmp_path, caplog):
+    settings = {"save_strategy": "steps", "save_steps": 2}
+
+    def build_mine(kind, max_steps):
+        arguments = tiny.arguments(tmp_path, max_steps=max_steps, **settings)
+        return kind(tiny.Regression(), arguments, train_dataset=ROWS, compute_metrics=lambda prediction: {})
+
+    build_mine(Doubled, 2).train()
+    caplog.set_level(logging.WARNING)
+    build_mine(Doubled, 2).train(resume_from_checkpoint=True)
+    assert table_of(caplog) == ""
+    assert build_mine(Changed, 4).train(resume_from_checkpoint=True).global_step == 4
+    assert "code of Doubled.compute_loss" in table_of(caplog)
+    assert "harmless" in table_of(caplog)
+
+
+def test_another_length_is_said_once(folder, caplog):
+    build(folder, rows=[*ROWS, *ROWS[:4]]).train(resume_from_checkpoint=True)
+    told = [r.getMessage() for r in caplog.records if "come twice" in r.getMessage()]
+    assert len(told) == 1

@@ -1,4 +1,4 @@
-"""What a tracker's client does to the process does not reach training, and its thread ends with the Trainer."""
+"""What a client does to the process does not reach training, and its thread ends with the Trainer."""
 
 from __future__ import annotations
 

@@ -239,10 +239,11 @@ _PREPARED_ANEW = "same size and first row: other rows further on, or the same da
 _OTHER_CLASS = "the weights of the checkpoint are loaded into this model"
 _OTHER_WEIGHTS = "names or shapes of parameters differ: weights that do not fit are refused"
 _OTHER_VERSION = "results may differ in the last bits"
+_OTHER_CODE = "harmless if you meant it: the run continues with the code as it is now"
 
 
 def compare_facts(saved: Any, current: Mapping[str, Any]) -> list[FactChange]:
-    """What changed besides settings: data, model, versions; what only one side knows is left out.
+    """What changed besides settings: data, model, versions, code; what only one side knows is left out.
 
     Args:
         saved: The facts in a checkpoint, whatever a file of that name holds.
@@ -253,6 +254,7 @@ def compare_facts(saved: Any, current: Mapping[str, Any]) -> list[FactChange]:
         ("data", _compare_data),
         ("model", _compare_model),
         ("versions", _compare_versions),
+        ("code", _compare_code),
     ):
         was, now = saved.get(name) if isinstance(saved, Mapping) else None, current.get(name)
         if isinstance(was, Mapping) and isinstance(now, Mapping):
@@ -285,3 +287,11 @@ def _compare_model(was: Settings, now: Settings, changed: list[str]) -> list[Fac
 
 def _compare_versions(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
     return [(f"version of {key}", was[key], now[key], NOTICED, _OTHER_VERSION) for key in changed]
+
+
+def _compare_code(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
+    if "python" in changed:  # another version of Python compiles the same code to something else
+        return []
+    return [
+        (f"code of {key}", str(was[key])[:8], str(now[key])[:8], NOTICED, _OTHER_CODE) for key in changed
+    ]

@@ -152,7 +152,6 @@ class RowPass:
     def _cut_order(self, order: SampleOrder) -> Iterator[list[int]]:
         """Slices of the plan; nothing before the start is looked at."""
         settings = {**order.settings(), **self.start.get("order", {})}
-        self._warn_of_other_length(len(order))
         self._pass_state = {"order": settings, "length": len(order)}
         order.seek(self._first_sample, settings)
         return cut_batches(order.draw(), self.batch_sampler.batch_size, self.batch_sampler.drop_last)
@@ -197,16 +196,6 @@ class RowPass:
 
     def _all_lists(self) -> Iterator[Any]:
         return iter(self.batch_sampler)
-
-    def _warn_of_other_length(self, length: int) -> None:
-        saved = self.start.get("length", length)
-        if saved != length:
-            logger.warning(
-                "The training data has %d samples and had %d when the checkpoint was written: this epoch "
-                "has another order now, so some samples may come twice and some not at all.",
-                length,
-                saved,
-            )
 
 
 class Requests:

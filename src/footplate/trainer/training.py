@@ -29,6 +29,7 @@ from footplate.trainer.run import EVAL_ON_START, Resume, Run, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
+from footplate.training.code import USER_CODE
 from footplate.training.facts import RunFacts, collect_facts
 from footplate.training.plan import choose_extension
 from footplate.training.signals import StopRequested, ignore_children
@@ -74,7 +75,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             checkpoint = resume.find_checkpoint(wanted, folder, run_folders.overwrites(self.args))
             self._memory_tracker.start()
             changes = resume.Differences()
-            facts = collect_facts(self.train_dataset, self.model)
+            code = {"trainer": type(self), **{name: getattr(self, name) for name in USER_CODE}}
+            facts = collect_facts(self.train_dataset, self.model, code)
             if checkpoint is not None:
                 changes = resume.review_resume(checkpoint, self.args.to_dict(), facts)
             # the first run keeps the name under which an evaluation before it was reported

@@ -1,4 +1,4 @@
-"""Facts of a run that its settings do not tell: data, model, versions. A resume notices what changed."""
+"""Facts of a run that its settings do not tell: data, model, versions, code. A resume notices changes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 from footplate import rng
 from footplate.batch import find_length, is_table
 from footplate.state import ExportableState
+from footplate.training.code import hash_code
 from footplate.training.rehearsal import Kept
 from footplate.wrappers import bare_model
 
@@ -41,9 +42,20 @@ class RunFacts(ExportableState):
         return {"args": {}, "attributes": {"saved": self.facts}}
 
 
-def collect_facts(dataset: Any, model: nn.Module) -> dict[str, Any]:
-    """The facts, as JSON can hold them. At most one row is read, and neither data nor generators notice."""
-    return {"data": describe_data(dataset), "model": describe_model(model), "versions": find_versions()}
+def collect_facts(dataset: Any, model: nn.Module, code: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The facts, as JSON can hold them. At most one row is read, and neither data nor generators notice.
+
+    Args:
+        dataset: The training data.
+        model: The model.
+        code: Classes, functions and objects whose code is compared, by name.
+    """
+    return {
+        "data": describe_data(dataset),
+        "model": describe_model(model),
+        "versions": find_versions(),
+        "code": hash_code({**(code or {}), "model": type(bare_model(model))}),
+    }
 
 
 def describe_data(dataset: Any) -> dict[str, Any]:

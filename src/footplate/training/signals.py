@@ -167,7 +167,7 @@ _get_handler: Callable[[int], Any] = importlib.import_module("_signal").getsigna
 
 
 def _can_be_replaced(handler: Any) -> bool:
-    """Whether a handler may give way during training: not a signal that is ignored, or that C code handles."""
+    """Whether a handler may give way during training; a signal that is ignored, or left to C code, not."""
     return handler is not None and handler is not signal.SIG_IGN
 
 
