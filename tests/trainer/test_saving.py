@@ -346,3 +346,15 @@ def test_what_is_ours_in_the_folder_does_not_disturb_what_loads_it(tmp_path):
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert again("w1 w2")["input_ids"] == tokenizer("w1 w2")["input_ids"]
     assert transformers.trainer_utils.get_last_checkpoint(str(tmp_path)).endswith("checkpoint-4")
+
+
+@pytest.mark.parametrize(("umask", "rights"), [(0o022, 0o644), (0o077, 0o600)])
+@pytest.mark.parametrize("make", [tiny.Regression, tiny.bert_classifier])
+def test_a_saved_model_has_the_rights_that_the_umask_leaves(tmp_path, make, umask, rights):
+    trainer = build(tmp_path, model=make())
+    before = os.umask(umask)
+    try:
+        trainer.save_model(str(tmp_path / "model"))
+    finally:
+        os.umask(before)
+    assert os.stat(tmp_path / "model" / "model.safetensors").st_mode & 0o777 == rights
