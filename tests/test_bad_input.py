@@ -264,13 +264,6 @@ def test_arguments_of_the_wrong_type_are_refused(arguments):
         Trainer(tiny.Regression(), arguments, train_dataset=DATA)
 
 
-def test_the_arguments_class_of_transformers_is_refused_by_name(tmp_path):
-    import transformers
-
-    with pytest.raises(TypeError, match=r"`args`.*footplate.*TrainingArguments"):
-        Trainer(tiny.Regression(), tiny.arguments(tmp_path, transformers), train_dataset=DATA)
-
-
 def test_a_collator_that_cannot_be_called_is_refused(workplace):
     assert_refused(
         workplace, TypeError, "`data_collator`", "callable", "dict", trainer={"data_collator": {"a": 1}}

@@ -809,3 +809,44 @@ def test_batches_without_names_are_refused(tmp_path):
     trainer = build(footplate, Echo(), tmp_path, **parts, remove_unused_columns=False)
     with pytest.raises(TypeError, match="predict_with_generate"):
         trainer.predict(pairs(3))
+
+
+# ---- settings that are None ----
+
+
+def test_generation_settings_of_none_were_not_given(tmp_path):
+    outputs = []
+    for library in (footplate, transformers):
+        trainer = build(library, t5(), tmp_path, pairs(8), generation_num_beams=2, generation_max_length=9)
+        unset = {"num_beams": None, "max_length": None}
+        assert trainer.evaluate(**unset)["eval_sum"] == trainer.evaluate()["eval_sum"]
+        outputs.append(trainer.predict(pairs(8), **unset))
+    assert_same_output(*outputs)
+
+
+def own_evaluation(library: Any) -> Any:
+    """A trainer as in the original's example for answers that are generated: it keeps settings by itself."""
+    base = Seq2SeqTrainer if library is footplate else transformers.Seq2SeqTrainer
+
+    class OwnEvaluation(base):
+        def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval", **gen_kwargs):
+            gen_kwargs = gen_kwargs.copy()
+            if gen_kwargs.get("max_length") is None and self.args.generation_max_length is not None:
+                gen_kwargs["max_length"] = self.args.generation_max_length
+            beams = gen_kwargs.get("num_beams")
+            gen_kwargs["num_beams"] = self.args.generation_num_beams if beams is None else beams
+            self._gen_kwargs = gen_kwargs
+            loader = self.get_eval_dataloader(eval_dataset)
+            return self.evaluation_loop(loader, "Evaluation", metric_key_prefix=metric_key_prefix)
+
+    return OwnEvaluation
+
+
+def test_a_subclass_that_writes_none_into_its_settings_generates(tmp_path):
+    found = []
+    for library in (footplate, transformers):
+        usual = build(library, t5(), tmp_path, pairs(8), generation_max_length=9)
+        parts = {"data_collator": usual.data_collator, "compute_metrics": token_counts}
+        trainer = own_evaluation(library)(t5(), usual.args, eval_dataset=pairs(8), **parts)
+        found.append(trainer.evaluate(num_beams=None).metrics["eval_sum"])
+    assert found[0] == found[1]

@@ -1118,10 +1118,8 @@ METHODS = [
 ]
 
 NOT_IN_THIS_VERSION = [
-    "torch_jit_model_eval",
     "ipex_optimize_model",
     "_save_tpu",
-    "create_model_card",
     "push_to_hub",
     "init_hf_repo",
     "init_git_repo",

@@ -145,9 +145,10 @@ class Seq2SeqTrainer(Trainer):
                 f"predict_with_generate=True needs batches with names, got {type(inputs).__name__}. Let the "
                 "collator return a dictionary, or set predict_with_generate=False."
             )
-        labels = batch_tools.find_labels(inputs, self.label_names, self.compute_loss_func is not None)
-        given = {name: value for name, value in gen_kwargs.items() if value is not None}
-        settings = given or self._gen_kwargs or self._complete_settings({})
+        labels = batch_tools.find_labels(inputs, self.label_names, callable(self.compute_loss_func))
+        # a subclass with an evaluate of its own writes `_gen_kwargs` itself, with None for what is not given
+        given = drop_unset(gen_kwargs) or drop_unset(self._gen_kwargs)
+        settings = given or self._complete_settings({})
         generated = self._generate(inputs, labels, settings)
         loss = self._loss_beside_generation(model, inputs) if labels is not None else None
         if self._continues_prompt and isinstance(labels, torch.Tensor):
@@ -180,9 +181,9 @@ class Seq2SeqTrainer(Trainer):
     def _loss_beside_generation(self, model: nn.Module, inputs: Any) -> torch.Tensor | None:
         """The mean loss of a batch; its items are counted only if a loss function of the user needs them."""
         # the names of labels are unknown if forward does not list its parameters
-        if not self.label_names and self.compute_loss_func is None:
+        if not self.label_names and not callable(self.compute_loss_func):
             return super().prediction_step(model, inputs, True)[0]
-        counts = self.compute_loss_func is not None and not self.args.weighs_items
+        counts = callable(self.compute_loss_func) and not self.args.weighs_items
         num_items = self._get_num_items_in_batch([inputs], self._device) if counts else None
         with torch.no_grad(), self.compute_loss_context_manager():
             loss, _ = call_compute_loss(self.compute_loss, model, inputs, True, num_items)
@@ -211,12 +212,11 @@ class Seq2SeqTrainer(Trainer):
     def _complete_settings(self, gen_kwargs: dict[str, Any]) -> dict[str, Any]:
         """The checked settings for `generate`: those of the call override those of the arguments."""
         if not self.args.predict_with_generate:
-            return dict(gen_kwargs)
+            return drop_unset(gen_kwargs)
         from_arguments = {"num_beams": self.args.generation_num_beams}
         if gen_kwargs.get("max_new_tokens") is None:
             from_arguments["max_length"] = self.args.generation_max_length
-        given = {name: value for name, value in gen_kwargs.items() if value is not None}
-        settings = {name: value for name, value in from_arguments.items() if value is not None} | given
+        settings = drop_unset(from_arguments) | drop_unset(gen_kwargs)
         generate = generation.get_generator(self.model).generate
         config = self._generation_config
         generation.check_settings(settings, config, lambda name: traits.declares(generate, name))
@@ -254,3 +254,8 @@ class Seq2SeqTrainer(Trainer):
             for row in islice(rows, _ROWS_TO_TRY):
                 if isinstance(row, Mapping) and "input_ids" in row:
                     yield prompts.count_prompt(row["input_ids"], row.get("labels"))
+
+
+def drop_unset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Generation settings without those that are None, which means that they were not given."""
+    return {name: value for name, value in settings.items() if value is not None}

@@ -7,6 +7,9 @@ import logging
 
 import numpy as np
 import pytest
+import transformers
+from accelerate import PartialState
+from accelerate.state import AcceleratorState
 
 from footplate.arguments import TrainingArguments, checks, derived
 from footplate.arguments.notices import warn_once
@@ -156,3 +159,31 @@ def test_fp16_on_a_machine_without_accelerator_raises_without_use_cpu():
             TrainingArguments("runs", fp16=True)
     else:
         assert TrainingArguments("runs", fp16=True).mixed_precision == "fp16"
+
+
+def test_a_state_of_accelerate_that_does_not_exist_is_refused():
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for library in (TrainingArguments, transformers.TrainingArguments):
+        with pytest.raises(ValueError, match="use_configured_state"):
+            library("runs", accelerator_config={"use_configured_state": True})
+
+
+def test_a_state_of_accelerate_that_exists_is_used():
+    try:
+        PartialState(cpu=True)
+        args = TrainingArguments("runs", accelerator_config={"use_configured_state": True})
+        assert args.accelerator_config.use_configured_state is True
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("value", [1, 7])
+def test_the_cache_is_emptied_after_whole_numbers_of_updates(value):
+    assert TrainingArguments("runs", torch_empty_cache_steps=value).torch_empty_cache_steps == value
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5])
+def test_the_cache_is_not_emptied_after_anything_else(value):
+    for library in (TrainingArguments, transformers.TrainingArguments):
+        with pytest.raises(ValueError, match="torch_empty_cache_steps"):
+            library("runs", torch_empty_cache_steps=value)

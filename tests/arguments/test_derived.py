@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 import torch
 import transformers
+from accelerate import PartialState
 
 from footplate.arguments import TrainingArguments, derived
 from footplate.outputs import ParallelMode
@@ -188,3 +189,46 @@ def test_the_device_is_found_without_importing_accelerate():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("level", [*derived.LEVELS, "passive"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_log_level_of_a_process_equals_the_original(level, rank, launched, monkeypatch):
+    settings = {"log_level": level, "log_level_replica": "error"}
+    theirs = transformers.TrainingArguments("runs", use_cpu=True, **settings)
+    monkeypatch.setattr(type(theirs), "should_log", rank == 0)  # asking it would need a second process
+    launched(LOCAL_RANK=rank)
+    ours = TrainingArguments("runs", use_cpu=True, **settings).get_process_log_level()
+    assert ours == theirs.get_process_log_level()
+
+
+def test_a_passive_level_is_the_one_that_a_script_set_for_transformers():
+    before = transformers.logging.get_verbosity()
+    try:
+        transformers.logging.set_verbosity_info()  # as the example scripts do
+        assert TrainingArguments("runs").get_process_log_level() == logging.INFO
+        transformers.logging.set_verbosity_error()
+        assert TrainingArguments("runs").get_process_log_level() == logging.ERROR
+    finally:
+        transformers.logging.set_verbosity(before)
+
+
+def test_a_level_of_our_own_logger_counts_more_than_that_of_transformers():
+    logger = logging.getLogger("footplate")
+    before = logger.level
+    try:
+        logger.setLevel(logging.CRITICAL)
+        assert TrainingArguments("runs").get_process_log_level() == logging.CRITICAL
+    finally:
+        logger.setLevel(before)
+
+
+def test_the_device_is_that_of_a_state_which_exists():
+    PartialState._reset_state()
+    try:
+        state = PartialState(cpu=True)
+        args = TrainingArguments("runs", accelerator_config={"use_configured_state": True})
+        assert args.device == state.device == torch.device("cpu")
+        assert args.distributed_state.device == state.device
+    finally:
+        PartialState._reset_state()

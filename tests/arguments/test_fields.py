@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import dataclasses
+import inspect
+import json
 import pickle
+import typing
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from enum import Enum
 
 import pytest
 import transformers
+import yaml
 
 from footplate.arguments import Seq2SeqTrainingArguments, TrainingArguments
+from footplate.outputs import SchedulerType
 
 OWN_FIELDS = [
     "logging_dir",
@@ -166,3 +173,111 @@ def test_printing_lists_the_settings_by_name_as_the_original_does():
     ours, theirs = names(TrainingArguments("runs")), names(transformers.TrainingArguments("runs"))
     assert [name for name in ours if name not in OWN_FIELDS] == theirs
     assert ours == sorted(ours)
+
+
+# ---- what tools read of the class ----
+
+
+@dataclass
+class Documented(Seq2SeqTrainingArguments):
+    """Fields of three modules."""
+
+    scale: float | None = None
+
+
+@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments, MyArguments, Documented])
+def test_the_signature_shows_the_fields_with_their_defaults(cls):
+    parameters = inspect.signature(cls).parameters
+    fields = [a_field for a_field in dataclasses.fields(cls) if a_field.init]
+    assert list(parameters) == [a_field.name for a_field in fields]
+    assert parameters["learning_rate"].default == 5e-5
+    assert parameters["output_dir"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def test_settings_can_be_filtered_by_the_signature():
+    settings = {"learning_rate": 0.1, "evaluation_strategy": "epoch", "batch": 3, "temperature": 2.0}
+    known = {
+        name: value for name, value in settings.items() if name in inspect.signature(MyArguments).parameters
+    }
+    assert known == {"learning_rate": 0.1, "temperature": 2.0}
+    assert MyArguments("runs", **known).temperature == 2.0
+
+
+def test_the_signature_of_a_constructor_of_its_own_is_shown():
+    class Fixed(TrainingArguments):
+        def __init__(self, rate, **kwargs):
+            super().__init__("runs", learning_rate=rate, **kwargs)
+
+    assert str(inspect.signature(Fixed)) == "(rate, **kwargs)"
+
+
+@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments, MyArguments, Documented])
+@pytest.mark.parametrize("where", [lambda cls: cls, lambda cls: cls.__init__], ids=["class", "constructor"])
+def test_every_annotation_resolves_also_in_another_module(cls, where):
+    hints = typing.get_type_hints(where(cls))
+    assert {a_field.name for a_field in dataclasses.fields(cls)} <= hints.keys()
+    assert not any(isinstance(hint, str) for hint in hints.values())
+    assert hints["lr_scheduler_type"] == SchedulerType | str
+
+
+def parameters_of(function):
+    return set(inspect.signature(function).parameters) - {"self"}
+
+
+@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments])
+def test_metadata_hold_what_argparse_takes_and_nothing_else(cls):
+    taken = parameters_of(argparse.Action.__init__) | {"aliases"}  # which every parser of such classes reads
+    for a_field in dataclasses.fields(cls):
+        assert a_field.metadata.keys() <= taken, a_field.name
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("eval_strategy", "steps"),
+        ("logging_strategy", "epoch"),
+        ("save_strategy", "best"),
+        ("hub_strategy", "end"),
+        ("lr_scheduler_type", "cosine"),
+        ("optim", "adafactor"),
+    ],
+)
+def test_strategies_are_members_that_equal_and_print_as_text(name, given):
+    settings = {"eval_strategy": "epoch", name: given}
+    args = TrainingArguments("runs", **settings)
+    value, theirs = getattr(args, name), getattr(transformers.TrainingArguments("runs", **settings), name)
+    assert isinstance(value, Enum)
+    assert value == given == theirs
+    assert value.value == theirs.value == given
+    assert f"{value} {value!s}" == f"{given} {given}"
+    assert value.name == theirs.name
+    assert json.dumps(value) == json.dumps(given)
+    assert type(args.to_dict()[name]) is str
+    assert yaml.safe_load(yaml.safe_dump(args.to_dict()))[name] == given
+
+
+@pytest.mark.parametrize(
+    "name", ["default_optim", "deepspeed_plugin", "fsdp_plugin_args", "_n_gpu", "local_rank"]
+)
+def test_what_libraries_ask_for_besides_the_fields_equals_the_original(name):
+    settings = {"use_cpu": True}
+    ours = getattr(TrainingArguments("runs", **settings), name)
+    assert ours == getattr(transformers.TrainingArguments("runs", **settings), name)
+
+
+def test_default_optim_can_be_read_from_the_class():
+    assert TrainingArguments.default_optim == transformers.TrainingArguments.default_optim
+    assert TrainingArguments("runs").optim == TrainingArguments.default_optim
+
+
+def test_the_number_of_accelerators_can_be_set_as_people_do():
+    args = TrainingArguments("runs", use_cpu=True)
+    args._n_gpu = 1
+    assert args.n_gpu == 1
+
+
+def test_the_state_of_accelerate_is_that_of_this_process():
+    state = TrainingArguments("runs", use_cpu=True).distributed_state
+    assert (state.num_processes, state.process_index, state.device.type) == (1, 0, "cpu")
+    with state.main_process_first():
+        assert state.is_main_process

@@ -99,10 +99,11 @@ def test_a_name_without_effect_is_accepted_announced_and_remembered(name, caplog
 
 
 def test_a_name_that_keeps_its_effect_is_accepted_without_a_notice(caplog):
-    assert KEPT == ["overwrite_output_dir"]
-    assert TrainingArguments("runs").overwrite_output_dir is False
+    assert KEPT == ["jit_mode_eval", "overwrite_output_dir"]
     with caplog.at_level(logging.WARNING):
-        assert TrainingArguments("runs", overwrite_output_dir=True).overwrite_output_dir is True
+        for name in KEPT:
+            assert getattr(TrainingArguments("runs"), name) is False
+            assert getattr(TrainingArguments("runs", **{name: True}), name) is True
     assert not caplog.records
 
 

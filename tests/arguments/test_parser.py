@@ -19,10 +19,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from footplate.arguments import HfArg, HfArgumentParser, Seq2SeqTrainingArguments, TrainingArguments
+from footplate.arguments import (
+    AcceleratorConfig,
+    HfArg,
+    HfArgumentParser,
+    Seq2SeqTrainingArguments,
+    TrainingArguments,
+)
+from footplate.arguments.headings import ADDED_HEADING, heading_of
 from footplate.arguments.notices import warn_once
 from footplate.arguments.old_names import OLD_NAMES
-from footplate.arguments.parser import ADDED_HEADING, LAST_HEADINGS
+from footplate.arguments.parser import LAST_HEADINGS
 from footplate.outputs import IntervalStrategy, OptimizerNames, SchedulerType
 
 
@@ -519,9 +526,9 @@ def test_help_begins_with_what_is_added_and_ends_with_what_has_no_effect(classes
 def test_every_own_setting_stands_under_the_first_heading():
     text = HfArgumentParser(TrainingArguments).format_help()
     added = text.split(f"{ADDED_HEADING}:")[1].split("\n\n")[0]
-    own = [field for field in dataclasses.fields(TrainingArguments) if "heading" in field.metadata]
-    names = [field.name for field in own if field.metadata["heading"] == ADDED_HEADING]
-    assert len(names) == 14
+    fields = dataclasses.fields(TrainingArguments)
+    names = [field.name for field in fields if heading_of(field) == ADDED_HEADING]
+    assert len(names) == 16
     assert all(name in added for name in names)
 
 
@@ -642,3 +649,66 @@ def test_a_name_of_the_original_in_two_dataclasses_is_still_a_conflict():
         arguments = TrainingArguments if library is HfArgumentParser else transformers.TrainingArguments
         with pytest.raises(Exception, match="learning_rate"):
             library((Twice, arguments))
+
+
+# ---- the parser of transformers, and others built on it, read our classes ----
+
+
+def parse_with_original(cls, *words):
+    parser = transformers.HfArgumentParser(cls)
+    (args,) = parser.parse_args_into_dataclasses(["--output_dir", "runs", *words], look_for_args_file=False)
+    return args
+
+
+@dataclass
+class ClientArguments(TrainingArguments):
+    """As a library writes them, on our class."""
+
+    _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
+    model_init_kwargs: dict | str | None = field(default=None, metadata={"help": "For the model."})
+    beta: float = field(default=0.1, metadata={"help": "Strength."})
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "expected"),
+    [
+        (["--learning_rate", "1e-3"], "learning_rate", 1e-3),
+        (["--bf16"], "bf16", True),
+        (["--no_dataloader_pin_memory"], "dataloader_pin_memory", False),
+        (["--eval_strategy", "epoch"], "eval_strategy", "epoch"),
+        (["--lr_scheduler_type", "cosine"], "lr_scheduler_type", "cosine"),
+        (["--lr_scheduler_kwargs", '{"num_cycles": 2}'], "lr_scheduler_kwargs", {"num_cycles": 2}),
+        (["--accelerator_config", '{"split_batches": true}'], "accelerator_config", AcceleratorConfig(True)),
+        (["--report_to", "none"], "report_to", []),
+        (["--label_names", "a", "b"], "label_names", ["a", "b"]),
+        (["--tf32", "false"], "tf32", False),
+        (["--save_every", "30min"], "save_every", "30min"),
+        (["--max_time", "90"], "max_time_seconds", 90.0),
+        (["--eval_memory_limit", "2GB"], "eval_memory_limit", "2GB"),
+        (["--param_groups", '[{"match": "a.*", "lr": 0.1}]'], "param_groups", [{"match": "a.*", "lr": 0.1}]),
+        (["--sample_weights", "weight", "--train_sampling_strategy", "weighted"], "sample_weights", "weight"),
+        (["--max_shard_size", "5GB"], "max_shard_size", "5GB"),
+        (["--model_init_kwargs", '{"a": 1}'], "model_init_kwargs", {"a": 1}),
+        (["--beta", "0.5"], "beta", 0.5),
+    ],
+)
+def test_the_parser_of_transformers_fills_our_class_and_a_librarys_subclass(words, name, expected):
+    assert getattr(parse_with_original(ClientArguments, *words), name) == expected
+
+
+@pytest.mark.parametrize("cls", [TrainingArguments, Seq2SeqTrainingArguments])
+def test_the_parser_of_transformers_gives_our_defaults(cls):
+    assert parse_with_original(cls) == cls("runs")
+
+
+def test_the_parser_of_transformers_fills_the_settings_of_generation():
+    args = parse_with_original(
+        Seq2SeqTrainingArguments, "--predict_with_generate", "--generation_config", "a/b"
+    )
+    assert (args.predict_with_generate, args.generation_config) == (True, "a/b")
+
+
+def test_the_parser_of_transformers_shows_its_help():
+    text = transformers.HfArgumentParser(TrainingArguments).format_help()
+    assert "--save_on_error" in text
+    assert "Updates to train" in text

@@ -13,7 +13,7 @@ import transformers
 
 from footplate.arguments import AcceleratorConfig, TrainingArguments
 from footplate.arguments.notices import warn_once
-from footplate.arguments.settle import is_numeric, settle
+from footplate.arguments.settle import find_types, is_numeric, settle
 from footplate.outputs import DebugOption, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 
 SETTINGS = [
@@ -185,13 +185,13 @@ def test_numbers_in_text_become_numbers_with_one_notice(caplog):
 
 
 def test_every_numeric_setting_reads_text():
-    numeric = [field for field in dataclasses.fields(TrainingArguments) if is_numeric(field.type)]
-    assert {"learning_rate", "seed", "eval_steps", "ddp_timeout"} <= {field.name for field in numeric}
-    for field in numeric:
+    numeric = {name for name, hint in find_types(TrainingArguments).items() if is_numeric(hint)}
+    assert {"learning_rate", "seed", "eval_steps", "ddp_timeout"} <= numeric
+    for name in numeric:
         # one may be out of range; what is not possible is text
         with contextlib.suppress(ValueError):
-            args = TrainingArguments("x", **{field.name: "1"})
-            assert getattr(args, field.name) == 1, field.name
+            args = TrainingArguments("x", **{name: "1"})
+            assert getattr(args, name) == 1, name
 
 
 @dataclasses.dataclass
@@ -225,3 +225,58 @@ def test_types_that_hold_numbers_alone_are_known(hint, expected):
 def test_text_that_is_no_number_is_refused_by_name(settings, words):
     with pytest.raises(ValueError, match=words):
         TrainingArguments("x", **settings)
+
+
+# ---- JSON in fields of a subclass ----
+
+
+@dataclasses.dataclass
+class JsonArguments(TrainingArguments):
+    _VALID_DICT_FIELDS = [*TrainingArguments._VALID_DICT_FIELDS, "model_init_kwargs"]
+    model_init_kwargs: dict | str | None = None
+    other: str | None = None
+
+
+def test_the_fields_that_may_be_json_are_those_of_the_original_and_ours():
+    assert set(TrainingArguments._VALID_DICT_FIELDS) >= set(transformers.TrainingArguments._VALID_DICT_FIELDS)
+    assert isinstance(TrainingArguments._VALID_DICT_FIELDS, list)  # libraries add a list to it
+
+
+def test_a_subclass_names_further_fields_that_are_read_as_json():
+    given = '{"dtype": "bfloat16", "scale": 0.5, "deep": {"on": true}}'
+    args = JsonArguments("x", model_init_kwargs=given, other=given, lr_scheduler_kwargs='{"a": 1}')
+    assert args.model_init_kwargs == {"dtype": "bfloat16", "scale": 0.5, "deep": {"on": True}}
+    assert args.other == given
+    assert args.lr_scheduler_kwargs == {"a": 1}
+    with pytest.raises(ValueError, match="model_init_kwargs"):
+        JsonArguments("x", model_init_kwargs="{broken")
+
+
+# ---- accumulation in the settings of Accelerate ----
+
+
+@pytest.mark.parametrize("num_steps", [3, "given twice"])
+def test_num_steps_of_accelerate_becomes_the_accumulation(num_steps):
+    config = {"gradient_accumulation_kwargs": {"num_steps": 3}}
+    given = {"gradient_accumulation_steps": 3} if num_steps != 3 else {}
+    args = TrainingArguments("x", accelerator_config=config, **given)
+    assert args.gradient_accumulation_steps == 3
+    settle(args)
+    assert args.gradient_accumulation_steps == 3
+    assert dataclasses.replace(args, seed=1).gradient_accumulation_steps == 3
+
+
+def test_num_steps_that_contradict_the_accumulation_are_refused():
+    config = AcceleratorConfig(gradient_accumulation_kwargs={"num_steps": 3})
+    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=2 and num_steps=3 .* contradict"):
+        TrainingArguments("x", accelerator_config=config, gradient_accumulation_steps=2)
+
+
+def test_other_settings_of_accelerates_accumulation_leave_ours_alone():
+    config = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    assert TrainingArguments("x", accelerator_config=config).gradient_accumulation_steps == 1
+
+
+def test_the_parser_of_transformers_changes_no_type_that_is_read_later():
+    transformers.HfArgumentParser(TrainingArguments)  # sets Field.type to one member of each union
+    assert TrainingArguments("x", save_every="30min").save_every == "30min"

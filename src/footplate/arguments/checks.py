@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from footplate.arguments.derived import LEVELS, has_bf16, has_tf32
+from footplate.arguments.derived import LEVELS, has_bf16, has_configured_state, has_tf32
 from footplate.arguments.durations import parse_duration
 from footplate.arguments.notices import warn_once
 from footplate.arguments.suggest import check_word
@@ -128,6 +128,15 @@ def check_interval(name: str, strategy: str, steps: Any) -> None:
         )
 
 
+def check_state(args: TrainingArguments) -> None:
+    """Refuse to use a state of Accelerate that the script has not made."""
+    if args.accelerator_config.use_configured_state and not has_configured_state():
+        raise ValueError(
+            "accelerator_config has use_configured_state=True, but there is no state of Accelerate yet. Make "
+            "an Accelerator or a PartialState before the arguments, or leave use_configured_state unset."
+        )
+
+
 def check_precision(args: TrainingArguments) -> None:
     """Refuse two precisions at once, and a precision that the device does not have."""
     for first, second in (("fp16", "bf16"), ("fp16_full_eval", "bf16_full_eval")):
@@ -224,6 +233,7 @@ CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_numbers,
     check_choices,
     check_intervals,
+    check_state,
     check_precision,
     check_tf32,
     check_best_model,

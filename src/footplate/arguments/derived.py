@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -78,8 +79,24 @@ def find_accelerator() -> str | None:
     return None
 
 
-def find_device(use_cpu: bool) -> torch.device:
-    """The device of this process: the CPU if `use_cpu`, else the accelerator of its local rank."""
+def find_state(use_cpu: bool) -> Any:
+    """Accelerate's state of this process, which is made if there is none yet."""
+    from accelerate import PartialState
+
+    return PartialState(cpu=use_cpu or read_flag("ACCELERATE_USE_CPU"))
+
+
+def has_configured_state() -> bool:
+    """Whether the script has made a state of Accelerate; looking for it imports nothing."""
+    state = sys.modules.get("accelerate.state")
+    return state is not None and bool(state.PartialState._shared_state)
+
+
+def find_device(use_cpu: bool, uses_state: bool = False) -> torch.device:
+    """The device of this process: that of Accelerate's state, the CPU, or the accelerator of its rank."""
+    if uses_state:
+        device: torch.device = find_state(use_cpu).device
+        return device
     if use_cpu or read_flag("ACCELERATE_USE_CPU"):
         return torch.device("cpu")
     kind = find_accelerator()
@@ -124,7 +141,13 @@ def apply_tf32(args: TrainingArguments) -> None:
 
 def find_log_level(name: str) -> int:
     """The number of a level's name; "passive" is the level that the application has set."""
-    return LEVELS.get(name, logging.getLogger("footplate").getEffectiveLevel())
+    if name in LEVELS:
+        return LEVELS[name]
+    own = logging.getLogger("footplate")
+    if not own.level and "transformers" in sys.modules:
+        # scripts set transformers' level, and then ask the arguments for it
+        return logging.getLogger("transformers").level or own.getEffectiveLevel()
+    return own.getEffectiveLevel()
 
 
 def apply_log_level(args: TrainingArguments) -> None:

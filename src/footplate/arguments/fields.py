@@ -1,22 +1,21 @@
 """Every setting of a run: its name, default and help; the parser and the docs are made from them."""
 
-# ruff: noqa: RUF009 (`opt` returns a dataclass field, made anew at each call)
-
-from __future__ import annotations
+# ruff: noqa: RUF009, RUF036 (`opt` returns a dataclass field, made anew at each call; types: see below)
+# no `from __future__ import annotations`: a subclass in another module could not resolve the types as text
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from footplate.arguments import derived, export, setters
 from footplate.arguments.checks import CHOICES, check_all
 from footplate.arguments.durations import parse_duration
+from footplate.arguments.headings import ADDED_HEADING, Help
 from footplate.arguments.old_names import OldNamesAccepted
-from footplate.arguments.parser import ADDED_HEADING
-from footplate.arguments.settle import settle
+from footplate.arguments.settle import JSON_FIELDS, settle
 from footplate.arguments.unsupported import mark_unsupported
 from footplate.outputs import (
     DebugOption,
@@ -30,17 +29,33 @@ from footplate.outputs import (
 
 HAS_FAST_FUSED_ADAMW = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
+# A type checker sees what a setting is after construction. At run time the type is what may be given, in an
+# order that transformers' parser reads as text: it takes the second type of a union for the whole.
+if TYPE_CHECKING:
+    JsonObject = dict[str, Any] | None
+    JsonList = list[dict[str, Any]] | None
+    AcceleratorSettings = Any
+    Switch = bool | str | list[str] | None
+else:
+    JsonObject = dict[str, Any] | str | None
+    JsonList = list[dict[str, Any]] | str | None
+    AcceleratorSettings = dict[str, Any] | str | None
+    Switch = str | None
 
-def opt(default: Any, help: str, **metadata: Any) -> Any:
+
+def opt(
+    default: Any, help: str, section: str | None = None, heading: str | None = None, **metadata: Any
+) -> Any:
     """A dataclass field with its help.
 
     Args:
         default: Its default; a list is copied for each instance.
         help: What `--help` says of it.
-        **metadata: `section` is the heading for this field and those after it, `heading` for this one alone;
-            the rest goes to argparse.
+        section: The heading for this field and those after it.
+        heading: The heading for this field alone.
+        **metadata: Passed to argparse, by our parser and by others.
     """
-    metadata["help"] = help
+    metadata["help"] = Help(help, section, heading)
     if isinstance(default, (list, dict, set)):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -56,6 +71,10 @@ def own(default: Any, help: str, **metadata: Any) -> Any:
 class TrainingArguments(OldNamesAccepted):
     """All settings of a run, with the names of the Hugging Face API; older names work too."""
 
+    _VALID_DICT_FIELDS = [*JSON_FIELDS]  # may be given as JSON text; a subclass adds its own
+    default_optim = "adamw_torch_fused" if HAS_FAST_FUSED_ADAMW else "adamw_torch"
+    deepspeed_plugin = fsdp_plugin_args = None  # engines that are not in this version
+
     output_dir: str = opt(None, "Folder for results; unset means `trainer_output`.", section="Output")
 
     per_device_train_batch_size: int = opt(8, "Samples per micro-batch.", section="Duration and batches")
@@ -64,20 +83,18 @@ class TrainingArguments(OldNamesAccepted):
 
     learning_rate: float = opt(5e-5, "Learning rate after the warm-up.", section="Learning rate")
     lr_scheduler_type: SchedulerType | str = opt("linear", "Shape of the learning rate, such as cosine.")
-    lr_scheduler_kwargs: dict[str, Any] | None = opt(None, "Extra arguments of the schedule.")
+    lr_scheduler_kwargs: JsonObject = opt(None, "Extra arguments of the schedule.")
     warmup_steps: float = opt(0, "Updates of linear warm-up; below 1, a share of all updates.")
 
     optim: OptimizerNames | str = opt(
-        "adamw_torch_fused" if HAS_FAST_FUSED_ADAMW else "adamw_torch",
-        "Name of the optimizer, such as adamw_torch, adafactor or sgd.",
-        section="Optimizer",
+        default_optim, "Name of the optimizer, such as adamw_torch, adafactor or sgd.", section="Optimizer"
     )
     optim_args: str | None = opt(None, "Extra arguments of the optimizer: `name=value, name=value`.")
     weight_decay: float = opt(0.0, "Weight decay; not for biases and norm layers.")
     adam_beta1: float = opt(0.9, "Decay of Adam's running mean of gradients.")
     adam_beta2: float = opt(0.999, "Decay of Adam's running mean of squared gradients.")
     adam_epsilon: float = opt(1e-8, "Number that Adam adds to its divisor.")
-    optim_target_modules: str | list[str] | None = opt(None, "Modules that GaLore or APOLLO projects.")
+    optim_target_modules: None | str | list[str] = opt(None, "Modules that GaLore or APOLLO projects.")
 
     gradient_accumulation_steps: int = opt(1, "Micro-batches per update.", section="Duration and batches")
     average_tokens_across_devices: bool = opt(
@@ -95,18 +112,16 @@ class TrainingArguments(OldNamesAccepted):
     activation_checkpointing: bool | None = opt(
         None, "Recompute activations to save memory; off unless set.", section="Memory and speed"
     )
-    activation_checkpointing_kwargs: dict[str, Any] | None = opt(
-        None, "Extra arguments of the recomputation."
-    )
+    activation_checkpointing_kwargs: JsonObject = opt(None, "Extra arguments of the recomputation.")
     gradient_checkpointing: bool | None = opt(None, "The older name of activation_checkpointing.")
-    gradient_checkpointing_kwargs: dict[str, Any] | None = opt(
+    gradient_checkpointing_kwargs: JsonObject = opt(
         None, "The older name of activation_checkpointing_kwargs."
     )
     torch_compile: bool = opt(False, "Compile the model with torch.compile.")
     torch_compile_backend: str | None = opt(None, "Backend of torch.compile; turns torch_compile on.")
     torch_compile_mode: str | None = opt(None, "Mode of torch.compile; turns torch_compile on.")
     use_liger_kernel: bool = opt(False, "Replace layers by Liger kernels.")
-    liger_kernel_config: dict[str, bool] | None = opt(None, "Which Liger kernels to use, by name.")
+    liger_kernel_config: JsonObject = opt(None, "Which Liger kernels to use, by name.")
     use_cache: bool = opt(False, "Let the model keep its key-value cache while training.")
     neftune_noise_alpha: float | None = opt(None, "Strength of NEFTune noise on embeddings, usually 5 to 15.")
     torch_empty_cache_steps: int | None = opt(None, "Empty the device's cache after this many updates.")
@@ -116,7 +131,7 @@ class TrainingArguments(OldNamesAccepted):
     logging_steps: float = opt(500, "Updates between two logs; below 1, a share of all updates.")
     logging_first_step: bool = opt(False, "Log the first update too.")
     log_on_each_node: bool = opt(True, "Log on every machine, not only on the first.")
-    logging_nan_inf_filter: bool = opt(True, "Leave losses that are not finite out of the log.")
+    logging_nan_inf_filter: bool = opt(True, "Log the mean of the finite losses; the others are counted.")
     include_num_input_tokens_seen: str | bool = opt(
         "no", "Input tokens to count: `all`, `non_padding` or `no`."
     )
@@ -124,14 +139,14 @@ class TrainingArguments(OldNamesAccepted):
     log_level_replica: str = opt("warning", "Log level of the other processes.", choices=CHOICES["log_level"])
     disable_tqdm: bool | None = opt(None, "Hide progress bars; unset means if warnings are hidden.")
 
-    report_to: str | list[str] | None = opt(
+    report_to: None | str | list[str] = opt(
         "none", "Trackers to report to, or `all` that are installed.", section="Tracking", metavar="NAME ..."
     )
     run_name: str | None = opt(None, "Name of the run for trackers.")
     project: str = opt("huggingface", "Project name for Trackio.")
     trackio_space_id: str | None = opt(None, "Hugging Face Space for a live Trackio page.")
     trackio_bucket_id: str | None = opt(None, "Hugging Face Bucket behind the Trackio Space.")
-    trackio_static_space_id: str | Literal[False] | None = opt(None, "Space for a static Trackio page.")
+    trackio_static_space_id: str | None | Literal[False] = opt(None, "Space for a static Trackio page.")
 
     eval_strategy: IntervalStrategy | str = opt("no", "When to evaluate.", section="Evaluation")
     eval_steps: float | None = opt(
@@ -177,8 +192,10 @@ class TrainingArguments(OldNamesAccepted):
     data_seed: int | None = opt(None, "Seed of the sample order; unset means seed.")
 
     use_cpu: bool = opt(False, "Train on the CPU even if there is an accelerator.", section="Device")
-    # Given as an object, a dictionary, JSON text or a file; always read as an AcceleratorConfig.
-    accelerator_config: Any = opt(None, "Settings of Accelerate, or a JSON file.", metavar="JSON")
+    # given as an object, a dictionary, JSON text or a file; always read as an AcceleratorConfig
+    accelerator_config: AcceleratorSettings = opt(
+        None, "Settings of Accelerate, or a JSON file.", metavar="JSON"
+    )
     parallelism_config: Any = opt(None, "Accelerate's ParallelismConfig.")
 
     dataloader_drop_last: bool = opt(False, "Drop the last batch if it is short.", section="Data")
@@ -203,7 +220,7 @@ class TrainingArguments(OldNamesAccepted):
     ddp_static_graph: bool | None = opt(None, "DDP: promise that the graph stays the same.")
     ddp_backend: str | None = opt(None, "Backend of torch.distributed.", choices=CHOICES["ddp_backend"])
     ddp_timeout: int = opt(1800, "Seconds to wait for other processes.")
-    fsdp: bool | str | list[str] | None = opt(None, "Shard the model with FSDP.", nargs="?", const=True)
+    fsdp: Switch = opt(None, "Shard the model with FSDP.", nargs="?", const=True)
     fsdp_config: dict[str, Any] | str | None = opt(None, "Settings of FSDP, or a JSON file.")
     deepspeed: dict[str, Any] | str | None = opt(None, "Settings of DeepSpeed, or a JSON file.")
 
@@ -233,16 +250,16 @@ class TrainingArguments(OldNamesAccepted):
     )
     train_metrics_batches: int = own(0, "Last training batches that compute_metrics gets at each log.")
     keep_columns: list[str] | None = own(None, "Columns to keep for collator, loss, metrics and callbacks.")
-    param_groups: list[dict[str, Any]] | None = own(
+    param_groups: JsonList = own(
         None, "Learning rate and decay by parameter name, or decay of the rate by layer."
     )
-    sample_weights: str | list[float] | None = own(
+    sample_weights: list[float] | str | None = own(
         None, "Column or list of weights for weighted sampling.", metavar="COLUMN|FLOAT ..."
     )
-    save_every: str | float | None = own(None, "Also save after this time, such as `30min`.", metavar="TIME")
-    max_time: str | float | None = own(None, "Time after which train() saves and ends.", metavar="TIME")
+    save_every: float | str | None = own(None, "Also save after this time, such as `30min`.", metavar="TIME")
+    max_time: float | str | None = own(None, "Time after which train() saves and ends.", metavar="TIME")
     max_eval_samples: int | None = own(None, "Rows of each set to evaluate: always the same, by the seed.")
-    eval_memory_limit: int | float | str | None = own(
+    eval_memory_limit: int | str | float | None = own(
         None, "Memory for predictions, such as `2GB` or 0.5 of all; the rest goes to a file.", metavar="SIZE"
     )
     show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
@@ -250,9 +267,10 @@ class TrainingArguments(OldNamesAccepted):
     save_in_background: bool = own(True, "Write checkpoints in a thread while training continues.")
     save_on_error: bool = own(True, "Seal a checkpoint of the last whole update before an error is raised.")
     save_makes_room: bool = own(
-        True, "On a full disk, remove this run's oldest checkpoints, never the best or newest, to save the next."
+        True,
+        "On a full disk, remove this run's oldest checkpoints, never the best or newest, to save the next.",
     )
-    max_shard_size: str | int | None = own(
+    max_shard_size: int | str | None = own(
         None, "Split saved weights into files of at most this size, such as `5GB`.", metavar="SIZE"
     )
 
@@ -260,6 +278,7 @@ class TrainingArguments(OldNamesAccepted):
         settle(self)
         check_all(self)
         derived.apply_tf32(self)
+        self._n_gpu = int(self.device.type != "cpu")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -270,7 +289,14 @@ class TrainingArguments(OldNamesAccepted):
     @property
     def device(self) -> torch.device:
         """The device that this process trains on."""
-        return derived.find_device(self.use_cpu)
+        # a subclass may ask before its settings are converted
+        uses_state = getattr(self.accelerator_config, "use_configured_state", False)
+        return derived.find_device(self.use_cpu, uses_state)
+
+    @property
+    def distributed_state(self) -> Any:
+        """Accelerate's `PartialState` of this process."""
+        return derived.find_state(self.use_cpu)
 
     @property
     def _setup_devices(self) -> torch.device:
@@ -280,7 +306,7 @@ class TrainingArguments(OldNamesAccepted):
     @property
     def n_gpu(self) -> int:
         """Accelerators that this process uses: 0 on the CPU, else 1."""
-        return int(self.device.type != "cpu")
+        return self._n_gpu
 
     @property
     def world_size(self) -> int:

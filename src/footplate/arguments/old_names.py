@@ -140,7 +140,7 @@ OLD_NAMES: dict[str, OldName] = {
     "half_precision_backend": retired("auto", PRECISION),
     "include_inputs_for_metrics": listed("include_for_metrics", "inputs"),
     "include_tokens_per_second": switched("include_num_input_tokens_seen", "all"),
-    "jit_mode_eval": retired(False, "evaluation runs the model as it is; see torch_compile", bool),
+    "jit_mode_eval": kept(False, bool),
     "label_smoothing": renamed("label_smoothing_factor", float),
     "lr_scheduler": renamed("lr_scheduler_type"),
     "model_parallel": retired(False, "place the layers with device_map when the model is loaded", bool),
@@ -218,6 +218,11 @@ def check_known(cls: type, given: Iterable[str], known: Collection[str]) -> None
 
 class TranslatesOldNames(ABCMeta):
     """Lets a class accept old keyword names; an ABCMeta, so that abstract classes can be mixed in."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The parameters of the constructor under their current names: tools filter settings by them."""
+        return inspect.Signature(list(find_parameters(cls).values()))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         parameters = find_parameters(cls)

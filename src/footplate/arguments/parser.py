@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from footplate.arguments.headings import ADDED_HEADING, heading_of, section_of
 from footplate.arguments.notices import warn_once
 from footplate.arguments.old_names import OLD_NAMES, old_names_of
 from footplate.arguments.suggest import did_you_mean
@@ -19,7 +20,6 @@ from footplate.arguments.unsupported import NO_EFFECT_HEADING, REFUSED_HEADING
 from footplate.arguments.values import Kind, find_kind, read_file_value, read_text, read_texts
 
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml")
-ADDED_HEADING = "Added by footplate"  # comes before the other headings of its dataclass
 LAST_HEADINGS = {REFUSED_HEADING: 1, NO_EFFECT_HEADING: 2}  # come after those of all dataclasses
 StrPath = str | PathLike[str]
 
@@ -95,7 +95,7 @@ class GroupedHelpFormatter(ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-NOT_FOR_ARGPARSE = ("section", "heading", "aliases", "choices")
+NOT_FOR_ARGPARSE = ("aliases", "choices")  # read by this parser itself
 
 
 class HfArgumentParser(ArgumentParser):
@@ -141,8 +141,8 @@ class HfArgumentParser(ArgumentParser):
         headings: dict[str, list[dataclasses.Field[Any]]] = {ADDED_HEADING: []}
         section = getattr(cls, "_argument_group_name", cls.__name__)
         for field in self.options_of(cls):
-            section = field.metadata.get("section", section)
-            headings.setdefault(field.metadata.get("heading", section), []).append(field)
+            section = section_of(field) or section
+            headings.setdefault(heading_of(field) or section, []).append(field)
         return headings
 
     def options_of(self, cls: type[Any]) -> list[dataclasses.Field[Any]]:
@@ -151,7 +151,7 @@ class HfArgumentParser(ArgumentParser):
         others = [other for other in self.dataclass_types if other is not cls]
         taken = {field.name for other in others for field in fields_of(other)}
         fields = fields_of(cls)
-        return [f for f in fields if f.metadata.get("heading") != ADDED_HEADING or f.name not in taken]
+        return [field for field in fields if heading_of(field) != ADDED_HEADING or field.name not in taken]
 
     def plan_option(self, field: dataclasses.Field[Any], kind: Kind) -> dict[str, Any]:
         """The arguments of `add_argument` for a field."""

@@ -1,13 +1,17 @@
 """The settings of a run that generates text in evaluations."""
 
 # ruff: noqa: RUF009 (`opt` returns a dataclass field, made anew at each call)
-
-from __future__ import annotations
+# no `from __future__ import annotations`: a subclass in another module could not resolve the types as text
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from footplate.arguments.fields import TrainingArguments, opt
+
+if TYPE_CHECKING:
+    GenerationSettings = Any
+else:
+    GenerationSettings = str | None  # what a parser gives; a script may also give an object
 
 
 @dataclass
@@ -22,7 +26,9 @@ class Seq2SeqTrainingArguments(TrainingArguments):
         None, "Most tokens of a generated text; unset means the model's setting."
     )
     generation_num_beams: int | None = opt(None, "Beams of the beam search; unset means the model's setting.")
-    generation_config: Any = opt(None, "A GenerationConfig, or its name or path.", metavar="PATH")
+    generation_config: GenerationSettings = opt(
+        None, "A GenerationConfig, or its name or path.", metavar="PATH"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

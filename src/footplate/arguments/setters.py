@@ -131,7 +131,7 @@ def set_logging(
         report_to: Trackers to report to.
         level: Log level of the main process.
         first_step: Log the first update too.
-        nan_inf_filter: No effect: see `unsupported.NO_EFFECT`.
+        nan_inf_filter: Leave losses that are not finite out of the mean that is logged.
         on_each_node: Log once per machine.
         replica_level: Log level of the other processes.
     """

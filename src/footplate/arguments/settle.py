@@ -6,7 +6,8 @@ import dataclasses
 import logging
 import os
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from footplate.arguments.accelerator_config import AcceleratorConfig
 from footplate.arguments.checks import find_use_of_best
@@ -31,9 +32,9 @@ Choice = TypeVar("Choice", bound=Enum)
 
 # These may be given as JSON text, as on the command line; any other text is the path of a file.
 JSON_FIELDS = (
-    *("accelerator_config", "deepspeed", "fsdp_config"),
-    *("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"),
-    *("liger_kernel_config", "lr_scheduler_kwargs", "param_groups"),
+    *("accelerator_config", "fsdp_config", "deepspeed"),
+    *("activation_checkpointing_kwargs", "gradient_checkpointing_kwargs", "lr_scheduler_kwargs"),
+    *("liger_kernel_config", "param_groups"),
 )
 ENUMS: dict[str, type[Enum]] = {
     "eval_strategy": IntervalStrategy,
@@ -58,6 +59,7 @@ def settle(args: TrainingArguments) -> None:
     settle_compile(args)
     settle_loaders(args)
     args.accelerator_config = build_accelerator_config(args.accelerator_config)
+    settle_accumulation(args)
 
 
 def settle_paths_and_tokens(args: TrainingArguments) -> None:
@@ -70,21 +72,31 @@ def settle_paths_and_tokens(args: TrainingArguments) -> None:
 def settle_numbers(args: TrainingArguments) -> None:
     """Read numbers that are given as text, as YAML gives `1e-3`, and say so in one notice."""
     read = []
-    for field in dataclasses.fields(args):
-        value = getattr(args, field.name)
-        if not isinstance(value, str) or not is_numeric(field.type):
+    for name, hint in find_types(type(args)).items():
+        value = getattr(args, name)
+        if not isinstance(value, str) or not is_numeric(hint):
             continue
         try:
-            number = read_number(value, whole="float" not in str(field.type))
+            number = read_number(value, whole="float" not in str(hint))
         except ValueError as problem:
-            raise ValueError(f"{field.name}={value!r} {problem}. Set {field.name} to a number.") from None
-        setattr(args, field.name, number)
-        read.append(f"{field.name}={value!r} as {number!r}")
+            raise ValueError(f"{name}={value!r} {problem}. Set {name} to a number.") from None
+        setattr(args, name, number)
+        read.append(f"{name}={value!r} as {number!r}")
     if read:
         warn_once(
             f"Numbers were given as text, and are read as numbers: {', '.join(read)}. Leave out the quotes; "
             "in YAML, 1e-3 is text and 1.0e-3 is a number."
         )
+
+
+@cache
+def find_types(cls: type[TrainingArguments]) -> dict[str, Any]:
+    """The types of the fields, as they were written: transformers' parser changes `Field.type`."""
+    try:
+        hints = get_type_hints(cls)
+    except NameError:  # a class inside a function, with types as text
+        hints = {}
+    return {field.name: hints.get(field.name, field.type) for field in dataclasses.fields(cls)}
 
 
 def is_numeric(hint: Any) -> bool:
@@ -98,8 +110,8 @@ def is_numeric(hint: Any) -> bool:
 
 def settle_json(args: TrainingArguments) -> None:
     """Read the settings that may be given as JSON text."""
-    for name in JSON_FIELDS:
-        value = getattr(args, name)
+    for name in dict.fromkeys((*args._VALID_DICT_FIELDS, *JSON_FIELDS)):
+        value = getattr(args, name, None)
         if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
             try:
                 setattr(args, name, read_json(value, dict if value.lstrip().startswith("{") else list))
@@ -201,3 +213,16 @@ def build_accelerator_config(value: Any) -> AcceleratorConfig:
     if value is None or isinstance(value, dict):
         return AcceleratorConfig.from_dict(value or {})
     return AcceleratorConfig.from_json_file(value)
+
+
+def settle_accumulation(args: TrainingArguments) -> None:
+    """Take the micro-batches per update from the settings of Accelerate, if they are set there alone."""
+    num_steps = (args.accelerator_config.gradient_accumulation_kwargs or {}).get("num_steps")
+    if num_steps is None or num_steps == args.gradient_accumulation_steps:
+        return
+    if args.gradient_accumulation_steps != 1:
+        raise ValueError(
+            f"gradient_accumulation_steps={args.gradient_accumulation_steps} and num_steps={num_steps} in "
+            "accelerator_config.gradient_accumulation_kwargs contradict each other. Set one of them."
+        )
+    args.gradient_accumulation_steps = num_steps

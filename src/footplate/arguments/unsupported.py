@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from footplate.arguments.headings import Help
 from footplate.arguments.notices import warn_once
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ _ONE_PROCESS = "this version runs in one process"
 _NO_PUSH = "this version does not push to the Hub"
 NO_EFFECT: dict[str, str] = {
     "average_tokens_across_devices": _ONE_PROCESS,
-    "logging_nan_inf_filter": "a loss that is not finite is always shown",
     "trackio_static_space_id": "this version makes no static Trackio Space",
     "eval_use_gather_object": _ONE_PROCESS,
     "eval_accumulation_steps": "predictions leave the device after each batch",
@@ -37,7 +37,6 @@ NO_EFFECT: dict[str, str] = {
     "hub_strategy": _NO_PUSH,
     "hub_always_push": _NO_PUSH,
     "hub_revision": _NO_PUSH,
-    "restore_callback_states_from_checkpoint": "a resume always restores the states of callbacks",
     "ddp_find_unused_parameters": _ONE_PROCESS,
     "ddp_bucket_cap_mb": _ONE_PROCESS,
     "ddp_broadcast_buffers": _ONE_PROCESS,
@@ -49,8 +48,6 @@ NO_EFFECT: dict[str, str] = {
     "accelerator_config.dispatch_batches": _ONE_PROCESS,
     "accelerator_config.even_batches": _ONE_PROCESS,
     "accelerator_config.use_seedable_sampler": "the order of samples always follows from the seed",
-    "accelerator_config.gradient_accumulation_kwargs": "footplate accumulates gradients itself",
-    "accelerator_config.use_configured_state": "an existing state is always kept if its precision fits",
 }
 
 
@@ -66,7 +63,7 @@ def mark_unsupported(cls: Class) -> Class:
 
 def _describe(cls: type[Any], name: str, heading: str, help: str) -> None:
     field = vars(cls)[name]
-    field.metadata = {**field.metadata, "heading": heading, "help": help}
+    field.metadata = {**field.metadata, "help": Help(help, field.metadata["help"].section, heading)}
 
 
 def check_supported(args: TrainingArguments) -> None:

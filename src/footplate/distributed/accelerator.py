@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
+logger = logging.getLogger(__name__)
 
-def build_accelerator(args: TrainingArguments) -> Any:
-    """An `accelerate.Accelerator` for single steps: footplate accumulates gradients by itself."""
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
+
+def plan_loading(args: TrainingArguments) -> dict[str, Any]:
+    """How the Accelerator loads and accumulates; footplate accumulates by itself, so it counts one step."""
     from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
 
     config = args.accelerator_config
+    if config.non_blocking and not args.dataloader_pin_memory:
+        logger.warning(
+            "accelerator_config has non_blocking=True, but dataloader_pin_memory is False: a copy to a GPU "
+            "waits unless the batch is in pinned memory. Set both."
+        )
     loading = DataLoaderConfiguration(
         split_batches=config.split_batches,
         dispatch_batches=config.dispatch_batches,
@@ -23,13 +31,49 @@ def build_accelerator(args: TrainingArguments) -> Any:
         non_blocking=config.non_blocking,
         data_seed=args.data_seed,
     )
+    accumulation = {**(args.accelerator_config.gradient_accumulation_kwargs or {}), "num_steps": 1}
+    return {
+        "dataloader_config": loading,
+        "fsdp_plugin": None,
+        "gradient_accumulation_plugin": GradientAccumulationPlugin(**accumulation),
+    }
+
+
+def plan_accelerator(args: TrainingArguments, model: nn.Module | None, **options: Any) -> dict[str, Any]:
+    """The arguments of the Accelerator: precision, device and DDP, and `options` as they are."""
+    from accelerate.utils import DistributedDataParallelKwargs
+
+    names = ("find_unused_parameters", "bucket_cap_mb", "broadcast_buffers", "static_graph")
+    given = {name: getattr(args, f"ddp_{name}") for name in names}
+    if given["find_unused_parameters"] is None:  # it breaks models of transformers that recompute activations
+        given["find_unused_parameters"] = not (hasattr(model, "config") and _recomputes(model, args))
+    ddp = {name: value for name, value in given.items() if value is not None}
+    return {
+        "cpu": args.device.type == "cpu",
+        "mixed_precision": args.mixed_precision,
+        "deepspeed_plugin": args.deepspeed_plugin,
+        **options,
+        "kwargs_handlers": [DistributedDataParallelKwargs(**ddp)],
+    }
+
+
+def _recomputes(model: nn.Module | None, args: TrainingArguments) -> bool:
+    """Whether activations are recomputed, by the model or by the arguments."""
+    names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # since 5.x, and before
+    name = next((name for name in names if hasattr(type(model), name)), "")
+    return bool(args.activation_checkpointing or getattr(model, name, False))
+
+
+def build_accelerator(args: TrainingArguments, options: dict[str, Any] | None = None) -> Any:
+    """An `accelerate.Accelerator`; `options` replace the arguments that the settings describe."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    if options is None:
+        options = plan_accelerator(args, None, **plan_loading(args))
     # one state for the whole process: Accelerate refuses another precision until it is reset
     shared = AcceleratorState._shared_state
-    if shared and shared.get("_mixed_precision") != args.mixed_precision:
+    is_other = shared and shared.get("_mixed_precision") != options.get("mixed_precision")
+    if is_other and not args.accelerator_config.use_configured_state:
         AcceleratorState._reset_state()
-    return Accelerator(
-        cpu=args.device.type == "cpu",
-        mixed_precision=args.mixed_precision,
-        dataloader_config=loading,
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
-    )
+    return Accelerator(**options)

@@ -69,8 +69,16 @@ def _clip_mixed(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
     return norm
 
 
-def build_strategy(args: TrainingArguments, build_accelerator: Callable[[], Any]) -> Strategy:
-    """The strategy for the precision, the optimizer and the number of processes."""
+def build_strategy(
+    args: TrainingArguments, build_accelerator: Callable[[], Any], accelerator: Any = None
+) -> Strategy:
+    """The strategy for the precision, the optimizer and the number of processes.
+
+    Args:
+        args: The settings.
+        build_accelerator: Makes the Accelerator, if the strategy needs one.
+        accelerator: The one that a subclass has made already; its precision counts.
+    """
     world_size = args.world_size
     if world_size > 1:
         raise ValueError(
@@ -78,7 +86,8 @@ def build_strategy(args: TrainingArguments, build_accelerator: Callable[[], Any]
             "Start the script with `python`, without torchrun or accelerate launch."
         )
     steps_in_backward = args.optim in ("lomo", "adalomo")
-    if args.mixed_precision == "no" and not steps_in_backward:
+    precision = getattr(accelerator, "mixed_precision", args.mixed_precision)
+    if precision == "no" and not steps_in_backward:
         return Strategy()
     from footplate.distributed.accelerated import AcceleratedStrategy
 

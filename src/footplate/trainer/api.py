@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, NoReturn
 
 from torch import nn
 
-from footplate import comm
+from footplate import batch as batch_tools
+from footplate import comm, rng
 from footplate.arguments import TrainingArguments
+from footplate.arguments.notices import warn_once
 from footplate.batch import find_length
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
@@ -20,13 +25,15 @@ from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.data import loader as loaders
-from footplate.distributed.accelerator import build_accelerator
+from footplate.distributed.accelerator import build_accelerator, plan_accelerator, plan_loading
 from footplate.evaluation import metrics as metric_tools
 from footplate.report import History, Plot
 from footplate.state import TRAINER_STATE_NAME, rebuild_callbacks, restore_states
 from footplate.trainer.base import TrainerBase
+from footplate.training import tracing
 from footplate.training.plan import Position, plan_training
 from footplate.training.traits import get_model_param_count
+from footplate.voice import say
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +60,16 @@ def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoRet
     return refuse
 
 
+def _postponed(method: str, subject: str) -> Callable[..., None]:
+    """A method that scripts call at their end: it warns, as an error there would look like a failed run."""
+
+    def skip(self: Any, *args: Any, **kwargs: Any) -> None:
+        warn_once(f"Trainer.{method}: {subject} not in this version of footplate.")
+
+    skip.__name__, skip.__doc__ = method, f"{subject} not in this version."
+    return skip
+
+
 class TrainerApi(TrainerBase):
     """What a Trainer can be asked for besides training, evaluating and predicting."""
 
@@ -64,6 +81,7 @@ class TrainerApi(TrainerBase):
     _globalstep_last_logged = _forwarded("_current_run.meter", "last_logged_step")
     _total_loss_scalar = _forwarded("_current_run.meter", "total_loss")
     current_flos = _total_flos = _forwarded("_current_run.meter", "flos")
+    _tr_loss = _forwarded("_current_run.meter", "loss")
     current_gradient_accumulation_steps = _forwarded("_current_run", "num_micro_batches")
     tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
@@ -74,6 +92,8 @@ class TrainerApi(TrainerBase):
         """The `Accelerator`, made when it is first asked for: plain training does without."""
         if self._accelerator is None:
             self.create_accelerator_and_postprocess()
+            if self.is_in_train:
+                self.accelerator.gradient_state._set_sync_gradients(self._current_run.is_last_micro_batch)
         return self._accelerator
 
     @accelerator.setter
@@ -82,7 +102,18 @@ class TrainerApi(TrainerBase):
 
     def create_accelerator_and_postprocess(self) -> None:
         """Set `self.accelerator`."""
-        self.accelerator = build_accelerator(self.args)
+        options = self._build_accelerator_args(**plan_loading(self.args))
+        self.accelerator = build_accelerator(self.args, options)
+
+    def _build_accelerator_args(self, **kwargs: Any) -> dict[str, Any]:
+        """The arguments of the `Accelerator`, with `kwargs` among them."""
+        return plan_accelerator(self.args, self.model, **kwargs)
+
+    def _prepare_context_parallel_inputs(
+        self, model: nn.Module, inputs: Any
+    ) -> tuple[Callable[[], Any], Any]:
+        """The context of a step, and its inputs; sequences are not split over processes in this version."""
+        return nullcontext, inputs
 
     # ---- data and optimizer ----
 
@@ -143,6 +174,22 @@ class TrainerApi(TrainerBase):
         return get_model_param_count(self.model, trainable_only=True)
 
     # ---- evaluate ----
+
+    @cached_property
+    def gather_function(self) -> Callable[[Any], Any]:
+        """Joins the results of all processes; one that is set here is used by the next pass of evaluation."""
+        gather: Callable[[Any], Any] = self.accelerator.gather_for_metrics
+        return gather
+
+    def torch_jit_model_eval(self, model: nn.Module, dataloader: Any, training: bool = False) -> nn.Module:
+        """The model traced with the first batch of a loader; the model itself if torch cannot."""
+        if training or dataloader is None:
+            return model
+        with rng.scoped():  # the pass that follows must draw the same numbers as without tracing
+            inputs = self._prepare_inputs(next(iter(dataloader)))
+        is_mixed = self.args.mixed_precision != "no"
+        context = self.accelerator.autocast() if is_mixed else None
+        return tracing.trace(model, batch_tools.without(inputs, self._held_back), context)
 
     def _nested_gather(self, tensors: Any, name: str | None = None) -> Any:
         """Tensors of all processes together; those of one process are all there are."""
@@ -286,7 +333,7 @@ class TrainerApi(TrainerBase):
     def log_metrics(self, split: str, metrics: dict[str, float]) -> None:
         """Print metrics as a table."""
         if self.is_world_process_zero():
-            print(metric_tools.format_metrics_table(split, metrics))
+            say(metric_tools.format_metrics_table(split, metrics), sys.stdout)
 
     def metrics_format(self, metrics: dict[str, float]) -> dict[str, Any]:
         """Metrics as a person reads them."""
@@ -333,11 +380,10 @@ class TrainerApi(TrainerBase):
 
     # ---- not in this version: hardware, share, search ----
 
-    torch_jit_model_eval = _missing("torch_jit_model_eval", "TorchScript is", "Use torch_compile=True.")
     ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
     _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
 
-    create_model_card = _missing("create_model_card", "Model cards are")
+    create_model_card = _postponed("create_model_card", "No model card is written: model cards are")
     push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
     init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
     init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")

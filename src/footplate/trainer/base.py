@@ -37,7 +37,7 @@ class TrainerBase:
     data_collator: Callable[[list[Any]], Any]
     eval_data_collator: Callable[[list[Any]], Any] | None
     model_init: Callable[..., nn.Module] | None
-    compute_loss_func: Callable[..., torch.Tensor] | None
+    compute_loss_func: Any  # a function; anything else but None says that compute_loss has scaled its loss
     compute_metrics: Any  # a function, or metric objects
     preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
     optimizer_cls_and_kwargs: tuple[type[torch.optim.Optimizer], dict[str, Any]] | None
@@ -59,6 +59,7 @@ class TrainerBase:
     hp_search_backend: Any = None
     hub_model_id: str | None = None
     model_preparation_time: float | None = None
+    jit_compilation_time: float | None = None
     _device: torch.device
     _strategy: Strategy
     _accelerator: Any = None

@@ -107,6 +107,7 @@ class Run:
         self.max_steps_before = 0  # the end that was planned before this call extended it
         # of the last update
         self.num_micro_batches = args.gradient_accumulation_steps
+        self.is_last_micro_batch = True
         self.grad_norm: torch.Tensor | None = None
         self.learning_rate: float | None = None
         self.group_rates: dict[str, float] = {}

@@ -34,36 +34,38 @@ class Stepping(TrainerApi):
         run.record_factor = share = self._share_of_update(inputs, num_items_in_batch)
         if share == 0.0:  # the mean over no items is not a number, and adds nothing
             return torch.zeros((), device=self._device)
-        inputs = self._prepare_inputs(inputs)
-        wants_outputs = self.args.train_metrics_batches > 0 or self.callback_handler.wants_step_data
-        seen = dict(inputs) if wants_outputs and isinstance(inputs, Mapping) else inputs
-        with self.compute_loss_context_manager():
-            loss, outputs = losses.call_compute_loss(
-                self.compute_loss,
-                model,
-                inputs,
-                wants_outputs,
-                None if self.args.weighs_items else num_items_in_batch,
-            )
-        if wants_outputs:
-            run.step_data.keep(seen, outputs, loss)
-        if self.args.train_metrics_batches and outputs is not None:
-            labels = batch_tools.labels_of(seen, self.label_names, self.compute_loss_func is not None)
-            ignored = batch_tools.ignored_outputs(self.model)
-            logits = batch_tools.outputs_without_loss(outputs, ignored, has_loss=True)
-            logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
-            run.window.add(logits, labels)
-        if loss.dim():
-            loss = losses.as_scalar(loss)
-        if self.args.weighs_items:
-            loss = loss * share
-        elif share != 1.0:
-            loss = loss / run.num_micro_batches  # its bits are not those of a product
-        run.stopwatch.lap("forward")
-        # LOMO steps inside backward and must be told its rate
-        options = {"learning_rate": self._get_learning_rate()} if "lomo" in self.args.optim else {}
-        self._strategy.backward(loss, **options)
-        return loss.detach()
+        context, inputs = self._prepare_context_parallel_inputs(model, inputs)
+        with context():
+            inputs = self._prepare_inputs(inputs)
+            wants_outputs = self.args.train_metrics_batches > 0 or self.callback_handler.wants_step_data
+            seen = dict(inputs) if wants_outputs and isinstance(inputs, Mapping) else inputs
+            with self.compute_loss_context_manager():
+                loss, outputs = losses.call_compute_loss(
+                    self.compute_loss,
+                    model,
+                    inputs,
+                    wants_outputs,
+                    None if self.args.weighs_items else num_items_in_batch,
+                )
+            if wants_outputs:
+                run.step_data.keep(seen, outputs, loss)
+            if self.args.train_metrics_batches and outputs is not None:
+                labels = batch_tools.labels_of(seen, self.label_names, callable(self.compute_loss_func))
+                ignored = batch_tools.ignored_outputs(self.model)
+                logits = batch_tools.outputs_without_loss(outputs, ignored, has_loss=True)
+                logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
+                run.window.add(logits, labels)
+            if loss.dim():
+                loss = losses.as_scalar(loss)
+            if self.args.weighs_items:
+                loss = loss * share
+            elif share != 1.0:
+                loss = loss / run.num_micro_batches  # its bits are not those of a product
+            run.stopwatch.lap("forward")
+            # LOMO steps inside backward and must be told its rate
+            options = {"learning_rate": self._get_learning_rate()} if "lomo" in self.args.optim else {}
+            self._strategy.backward(loss, **options)
+            return loss.detach()
 
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -71,7 +73,7 @@ class Stepping(TrainerApi):
         """The loss of a micro-batch, and the model's outputs if asked for. Override for your own loss."""
         labels = None
         smooths = self.label_smoother is not None and "labels" in inputs
-        if smooths or self.compute_loss_func is not None:
+        if smooths or callable(self.compute_loss_func):
             inputs, labels = batch_tools.take_labels(inputs, self.label_names)
         forward_inputs = batch_tools.without(inputs, self._held_back)
         if self.model_accepts_loss_kwargs and num_items_in_batch is not None:
@@ -83,7 +85,7 @@ class Stepping(TrainerApi):
             report_failed_forward(self.model, forward_inputs, dataset, self.label_names, error)
             raise
         loss: torch.Tensor | None
-        if self.compute_loss_func is not None:
+        if callable(self.compute_loss_func):
             options = (
                 {"num_items_in_batch": num_items_in_batch} if takes_item_count(self.compute_loss_func) else {}
             )
@@ -111,8 +113,7 @@ class Stepping(TrainerApi):
         is_scaled = self.loss_is_scaled_for_ga
         if is_scaled is None:
             is_told = num_items is not None and takes_item_count(self.compute_loss)
-            counts_itself = takes_item_count(self.compute_loss_func)
-            is_scaled = (self.model_accepts_loss_kwargs and is_told) or counts_itself
+            is_scaled = (self.model_accepts_loss_kwargs and is_told) or scales_loss(self.compute_loss_func)
         return 1.0 if is_scaled else 1.0 / self._current_run.num_micro_batches
 
     def record(self, name: str, value: torch.Tensor | float) -> None:
@@ -143,7 +144,7 @@ def describe_weighting(trainer: Stepping, batch: Any, plan: TrainingPlan) -> Non
     """Warn where the default makes a result depend on how batches are cut."""
     if trainer.args.weighs_items:
         return
-    is_split = plan.accumulation > 1 and not takes_item_count(trainer.compute_loss_func)
+    is_split = plan.accumulation > 1 and not scales_loss(trainer.compute_loss_func)
     is_told = trainer.model_accepts_loss_kwargs and takes_item_count(trainer.compute_loss)
     by_model = is_told and trainer.compute_loss_func is None
     notice = losses.describe_weighting(
@@ -158,6 +159,14 @@ def describe_weighting(trainer: Stepping, batch: Any, plan: TrainingPlan) -> Non
 def takes_item_count(function: Callable[..., Any] | None) -> bool:
     """Whether a loss is told the items of the update, to divide by them."""
     return function is not None and traits.declares(function, "num_items_in_batch")
+
+
+def scales_loss(compute_loss_func: Any) -> bool:
+    """Whether the user's loss is already that of the whole update: by a function that is told its items, or
+    by an override of compute_loss, for which libraries pass something that cannot be called."""
+    if callable(compute_loss_func):
+        return takes_item_count(compute_loss_func)
+    return compute_loss_func is not None
 
 
 def report_failed_forward(

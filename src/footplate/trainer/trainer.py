@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from footplate.arguments import TrainingArguments
+from footplate.arguments.adopt import adopt
 from footplate.arguments.derived import apply_log_level
 from footplate.arguments.unsupported import check_supported
 from footplate.batch import has_length
@@ -48,7 +49,8 @@ class Trainer(Training):
         eval_dataset: One dataset, or several by name.
         processing_class: Tokenizer, processor or the like; saved with the model.
         model_init: Makes the model anew at each `train()`.
-        compute_loss_func: `(outputs, labels, num_items_in_batch)` to loss, instead of the model's own.
+        compute_loss_func: `(outputs, labels, num_items_in_batch)` to loss, instead of the model's own. If it
+            is not callable, such as text, it says that your `compute_loss` has scaled its loss already.
         compute_metrics: `EvalPrediction` to a dict of numbers; or a metric object with `update(predictions,
             labels)` and `compute()`, or a dict of such.
         callbacks: Classes or instances of `TrainerCallback`.
@@ -80,7 +82,7 @@ class Trainer(Training):
         tokenizer: Any = None,
         eval_data_collator: Collator | None = None,
     ) -> None:
-        self.args = args if args is not None else TrainingArguments(output_dir="tmp_trainer")
+        self.args = adopt(args) if args is not None else TrainingArguments(output_dir="tmp_trainer")
         checks.check_order(model, self.args, data_collator, TrainingArguments)
         checks.check_is_arguments(self.args, TrainingArguments)
         apply_log_level(self.args)
@@ -104,10 +106,10 @@ class Trainer(Training):
         self.eval_data_collator = eval_data_collator
         self._check_inputs(model)
 
-        if type(self).create_accelerator_and_postprocess is not Trainer.create_accelerator_and_postprocess:
-            self.create_accelerator_and_postprocess()
-        self._strategy = build_strategy(self.args, lambda: self.accelerator)
         self._set_model(model if model is not None else self.call_model_init())
+        if makes_accelerator(self):
+            self.create_accelerator_and_postprocess()
+        self._strategy = build_strategy(self.args, lambda: self.accelerator, self._accelerator)
         self._read_traits()
 
         self.control = TrainerControl()
@@ -144,17 +146,23 @@ class Trainer(Training):
         """Learn from signatures what the model takes and gives; subclasses may overwrite any of these."""
         self.model_accepts_loss_kwargs = traits.accepts_loss_kwargs(self.model)
         found = traits.find_label_names(self.model) or (
-            ["labels"] if self.compute_loss_func is not None else []
+            ["labels"] if callable(self.compute_loss_func) else []
         )
         self.label_names = found if self.args.label_names is None else self.args.label_names
         self.can_return_loss = traits.can_return_loss(self.model)
         self._loss_shifts_labels = traits.loss_shifts_labels(self.model)
-        self._items_are_shifted = traits.items_are_shifted(self.model, self.compute_loss_func is not None)
+        self._items_are_shifted = traits.items_are_shifted(self.model, callable(self.compute_loss_func))
         self._signature_columns = None
         self.label_smoother = losses.find_smoother(self.args.label_smoothing_factor, self.model)
         # kept for collator, loss, metrics and callbacks, but not for a forward that does not name them
         held_back = {*(self.args.keep_columns or ()), "num_items"}
         self._held_back = held_back.difference(forward_parameters(self.model))
+
+
+def makes_accelerator(trainer: Trainer) -> bool:
+    """Whether a subclass has a say in the Accelerator, and so expects one from the beginning."""
+    makers = (trainer.create_accelerator_and_postprocess, trainer._build_accelerator_args)
+    return any(not traits.is_ours(maker) for maker in makers)
 
 
 def find_collator(given: Collator | None, processing_class: Any) -> Collator:

@@ -31,6 +31,7 @@ from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
 from footplate.training.code import USER_CODE
 from footplate.training.facts import RunFacts, collect_facts
+from footplate.training.meter import as_norm
 from footplate.training.plan import choose_extension
 from footplate.training.signals import StopRequested, ignore_children
 
@@ -216,7 +217,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             run.stopwatch.lap("callbacks")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
-            run.grad_norm = self._clip_grad_norm(model)
+            norm = self._clip_grad_norm(model) if self.args.max_grad_norm else None
+            run.grad_norm = as_norm(self._get_grad_norm(model, grad_norm=norm))
             self._event("on_pre_optimizer_step")
             # a loss scaler must see every step: it refuses those that overflow by itself
             accepted = self._strategy.is_scaled or run.accepts_update(
@@ -296,12 +298,15 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             extra = ()
             self.accelerator.gradient_accumulation_steps = len(micro_batches)
         for inputs, is_last in batches.mark_last(micro_batches):
+            run.is_last_micro_batch = is_last
+            if self._accelerator is not None:  # libraries count updates by its flag
+                self._accelerator.gradient_state._set_sync_gradients(is_last)
             with self._strategy.accumulate(model, sync=is_last):
                 result: Any = step(model, inputs, *extra)
             run.stopwatch.lap("backward")
             run.meter.add(result[0] if isinstance(result, tuple) else result)
             run.meter.flos += self.floating_point_ops(inputs)
-            run.meter.add_tokens(run.tokens.count(inputs))
+            self._track_num_input_tokens(inputs)
             if every is not None and self.state.global_step % every == 0:
                 torch.cuda.empty_cache()
             if not is_last:
@@ -315,6 +320,16 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
     def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
         """Clip the gradients to `args.max_grad_norm` and return their norm before that."""
         return self._strategy.clip_grad_norm(self._current_run.parameters, self.args.max_grad_norm)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        """The norm of the gradients to log; measured here if nothing was clipped."""
+        if grad_norm is None:
+            return self._strategy.clip_grad_norm(self._current_run.parameters, None)
+        return grad_norm
+
+    def _track_num_input_tokens(self, inputs: Any) -> None:
+        """Count the input tokens of a micro-batch."""
+        self._current_run.meter.add_tokens(self._current_run.tokens.count(inputs))
 
     def _maybe_log_save_evaluate(
         self,

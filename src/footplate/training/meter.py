@@ -19,6 +19,11 @@ Scalar = torch.Tensor | float
 _RESERVED = frozenset(("loss", "grad_norm", "learning_rate", "epoch", "step"))
 
 
+def as_norm(value: Any) -> torch.Tensor:
+    """The norm of the gradients as a tensor; an override may give a plain number."""
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
+
+
 class Records:
     """Extra scalars by name: weighted sums, and what they are divided by."""
 
@@ -133,6 +138,10 @@ class Meter(ExportableState):
     def loss(self) -> torch.Tensor:
         """The sum of the losses since the last log."""
         return self._loss if self._single is None else self._loss + self._single
+
+    @loss.setter
+    def loss(self, loss: torch.Tensor) -> None:
+        self._loss, self._single = loss.detach(), None
 
     def record(self, name: str, value: Scalar, factor: Scalar, update: int) -> None:
         """Add an extra scalar: summed within an update, averaged over the updates that recorded it."""
