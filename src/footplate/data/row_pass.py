@@ -16,6 +16,7 @@ from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.stream_watch import snapshot
 from footplate.data.worker_reads import mix_seed
 
 logger = logging.getLogger(__name__)
@@ -241,16 +242,10 @@ def _watched(lists: Iterator[Any]) -> Iterator[Any]:
     The first may be: many samplers draw the whole order then, and that is repeated on resume.
     """
     yield from islice(lists, 1)
-    before = _global_states()
+    before = snapshot()
     for indices in lists:
-        if _global_states() != before:
+        if snapshot() != before:
             logger.warning(_DRAWS_ON)
         yield indices
         break
     yield from lists
-
-
-def _global_states() -> tuple[Any, ...]:
-    """The states of the generators that a sampler may draw from, to compare them."""
-    states = rng.to_plain(rng.capture())
-    return states["python"], states["numpy"], states["cpu"].numpy().tobytes()

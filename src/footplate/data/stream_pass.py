@@ -17,6 +17,7 @@ from footplate import rng
 from footplate.data.generators import HeldGenerators
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.stream_watch import FirstBatch, is_from_datasets
 from footplate.data.worker_reads import Collate, mix_seed, seed_generators, seed_of
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class StreamReader:
         self.start_states = start_states
         self._keeps_place = keeps_place(self.dataset)
         self._held = HeldGenerators()  # of a worker's own copies; the process's are part of the random state
+        self._first: FirstBatch | None = None
         self.has_begun = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -96,6 +98,8 @@ class StreamReader:
             if self.worker is None:
                 _load_own(self.dataset, self.share.stream)
             return
+        if self.settings.is_training and not self.worker:  # one of several workers is enough
+            self._first = FirstBatch(self.dataset)
         samples = self._open() if self.worker is None else self._open_in_worker()
         while not self.share.has_ended:
             self._seed_worker(self.share.num_samples)
@@ -141,7 +145,7 @@ class StreamReader:
         if share.num_samples == 0:
             return iter(self.dataset)
         # a worker's part of a stream is not a stream of its own that could skip
-        if self.worker is None and hasattr(self.dataset, "skip") and not _is_from_datasets(self.dataset):
+        if self.worker is None and hasattr(self.dataset, "skip") and not is_from_datasets(self.dataset):
             skipped = self.dataset.skip(share.num_samples)
             return iter(self.dataset if skipped is None else skipped)
         # The stream may draw its order when it opens: let it draw the same again, and disturb nothing.
@@ -172,6 +176,9 @@ class StreamReader:
 
     def _read(self, samples: Iterator[Any]) -> Any:
         rows = list(islice(samples, self.settings.batch_size))
+        if self._first is not None:
+            self._first.report()
+            self._first = None
         is_short = len(rows) < self.settings.batch_size
         if is_short:
             self.share = replace(self.share, has_ended=True)
@@ -182,7 +189,7 @@ class StreamReader:
 
     def _forget_start(self) -> None:
         """Let the next pass begin at the beginning: streams of `datasets` keep the state they were given."""
-        if self.share.stream is not None and _is_from_datasets(self.dataset):
+        if self.share.stream is not None and is_from_datasets(self.dataset):
             self.dataset.load_state_dict(None)
 
 
@@ -364,7 +371,7 @@ def keeps_place(dataset: Any) -> bool:
     """
     if not has_state(dataset):
         return False
-    parts: list[Any] = [getattr(dataset, "_ex_iterable", None)] if _is_from_datasets(dataset) else []
+    parts: list[Any] = [getattr(dataset, "_ex_iterable", None)] if is_from_datasets(dataset) else []
     while parts:
         part = parts.pop()
         if type(part).__name__ == "BufferShuffledExamplesIterable":
@@ -377,10 +384,5 @@ def keeps_place(dataset: Any) -> bool:
 
 def _load_own(dataset: Any, stream: Any) -> None:
     """Put a stream back into its state, unless `datasets` made it: these belong to one epoch alone."""
-    if stream is not None and has_state(dataset) and not _is_from_datasets(dataset):
+    if stream is not None and has_state(dataset) and not is_from_datasets(dataset):
         dataset.load_state_dict(plain_copy(stream))
-
-
-def _is_from_datasets(dataset: Any) -> bool:
-    """Whether this is a stream of the `datasets` library, whose skip() gives another order after an epoch."""
-    return type(dataset).__module__.partition(".")[0] == "datasets"
