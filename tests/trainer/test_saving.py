@@ -103,7 +103,8 @@ def test_what_saves_the_model_gets_a_folder_that_is_named_as_the_checkpoint(tmp_
 
 
 @pytest.mark.parametrize("library", [footplate, transformers], ids=["ours", "theirs"])
-def test_files_that_an_override_writes_first_stay(tmp_path, library):
+@pytest.mark.parametrize("before", [None, footplate, transformers], ids=["new", "after ours", "after theirs"])
+def test_files_that_an_override_writes_first_stay(tmp_path, library, before):
     class Early(library.Trainer):  # type: ignore[name-defined, misc]
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
@@ -111,12 +112,35 @@ def test_files_that_an_override_writes_first_stay(tmp_path, library):
             (folder / "mine" / "notes.txt").write_text(str(self.state.global_step))
             super()._save_checkpoint(model, trial)
 
+    if before is not None:  # an earlier run in the same folder has come to the same steps
+        build(tmp_path, before.Trainer, before).train()
     build(tmp_path, Early, library, settings={"save_total_limit": 1}).train()
     assert (tmp_path / "checkpoint-4" / "mine" / "notes.txt").read_text() == "4"
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-4"]
-    if library is footplate:
-        manifest = json.loads((tmp_path / "checkpoint-4" / "manifest.json").read_text())
-        assert "mine/notes.txt" in manifest["files"]
+    assert before is not None or [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-4"]
+    assert library is not footplate or verify_checkpoint(tmp_path / "checkpoint-4").is_intact
+
+
+class Stamp(TrainerCallback):
+    """Adds a file to each checkpoint after it was sealed."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        folder.joinpath("stamp.txt").write_text(str(os.urandom(4)))
+
+
+def test_a_file_that_a_callback_writes_anew_does_not_make_a_checkpoint_look_damaged(tmp_path):
+    build(tmp_path, callbacks=[Stamp()]).train()
+    first = (tmp_path / "checkpoint-4" / "stamp.txt").read_text()
+    build(tmp_path, callbacks=[Stamp()]).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert (tmp_path / "checkpoint-4" / "stamp.txt").read_text() != first
+    assert verify_checkpoint(tmp_path / "checkpoint-4").is_intact
+
+
+def test_a_new_run_does_not_take_over_what_was_added_to_those_of_an_earlier_one(tmp_path):
+    build(tmp_path, callbacks=[Stamp()]).train()
+    os.utime(tmp_path / "checkpoint-4" / "stamp.txt", (1000, 1000))
+    build(tmp_path).train()
+    assert not (tmp_path / "checkpoint-4" / "stamp.txt").exists()
 
 
 def test_a_step_that_is_saved_again_keeps_what_was_put_beside_it(tmp_path):

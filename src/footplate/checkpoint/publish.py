@@ -16,16 +16,9 @@ from footplate.checkpoint.files import Folder, load_plain, save_plain
 from footplate.checkpoint.kinds import is_read_by_resume
 from footplate.checkpoint.optimizer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME
 from footplate.checkpoint.rng import save_rng
-from footplate.checkpoint.seal import (
-    MANIFEST_NAME,
-    check_free_space,
-    discard,
-    find_files,
-    is_out_of_space,
-    read_manifest,
-    seal,
-    staging_folder,
-)
+from footplate.checkpoint.runs import belongs_to, is_written_by_a_run
+from footplate.checkpoint.seal import discard, find_files, read_manifest, seal, staging_folder
+from footplate.checkpoint.space import check_free_space, is_out_of_space
 from footplate.state import TRAINER_STATE_NAME
 
 LOADER_NAME = "loader.pt"
@@ -42,6 +35,7 @@ class Contents:
     rng: dict[str, Any] | None = None
     loader: Mapping[str, Any] | None = None
     run_id: str = ""
+    began_at: float = 0.0  # when the run began, in seconds since 1970
     num_bytes: int = field(default=0, repr=False)  # of all tensors, those of the model included
 
     def copy_small(self) -> None:
@@ -85,8 +79,8 @@ def publish_checkpoint(
             staging = staging_folder(final)
             save_model(str(staging))
             contents.save(staging)
-            carry_over(Path(final), staging)
-            seal(staging, final, contents.run_id)
+            carried = carry_over(Path(final), staging, contents.run_id, contents.began_at)
+            seal(staging, final, contents.run_id, carried)
             return
         except BaseException as error:
             is_full = is_out_of_space(error, Path(final).parent)  # before the next line makes room again
@@ -99,32 +93,39 @@ def publish_checkpoint(
             raise
 
 
-def carry_over(final: Path, staging: Path) -> None:
+def carry_over(final: Path, staging: Path, run_id: str, began_at: float) -> list[str]:
     """Keep what the folder that will be replaced holds beyond a checkpoint: files somebody put there.
 
-    An override of `_save_checkpoint` may have written them just now, before it called the original.
+    An override of `_save_checkpoint` may have written them just now, before it called the original. Of a
+    checkpoint of another run, only files count that are newer than this run.
+
+    Args:
+        final: The folder that will be replaced.
+        staging: The folder that will take its place.
+        run_id: The run that writes it.
+        began_at: When this run began, in seconds since 1970.
     """
     if not final.is_dir() or final.is_symlink():
-        return
+        return []
     listed: Container[str] = ()
-    is_sealed = os.path.lexists(final / MANIFEST_NAME)
-    if is_sealed:
-        try:
-            listed = read_manifest(final)
-        except (OSError, ValueError):
-            return  # nobody can say what was added to a damaged one
-    elif os.path.lexists(final / TRAINER_STATE_NAME):
-        return  # of transformers, which lists nothing
+    with contextlib.suppress(OSError, ValueError):
+        listed = read_manifest(final)
+    is_checkpoint = is_written_by_a_run(final)
+    is_of_another = is_checkpoint and not belongs_to(final, run_id)
+    carried = []
     for name in find_files(final):
-        target = staging / name
-        # what a resume reads belongs to the checkpoint that is replaced, even if it is not listed
-        if name in listed or os.path.lexists(target) or (is_sealed and is_read_by_resume(name)):
+        source, target = final / name, staging / name
+        is_part = name in listed or (is_checkpoint and is_read_by_resume(name))
+        is_older = is_of_another and source.stat().st_mtime < began_at
+        if is_part or is_older or os.path.lexists(target):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(final / name, target)  # takes no room
+            os.link(source, target)  # takes no room
         except OSError:
-            shutil.copy2(final / name, target)
+            shutil.copy2(source, target)
+        carried.append(name)
+    return carried
 
 
 def load_loader_state(folder: Folder) -> dict[str, Any] | None:

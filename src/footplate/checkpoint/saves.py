@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from footplate.checkpoint.publish import Contents, publish_checkpoint
-from footplate.checkpoint.seal import is_refused_by_disk
 from footplate.checkpoint.snapshot import HostCopy, num_bytes
+from footplate.checkpoint.space import is_refused_by_disk
 from footplate.checkpoint.writer import BackgroundWriter
 
 logger = logging.getLogger(__name__)
@@ -45,6 +45,8 @@ class Saves:
         self._requested_step: int | None = None
         self._refused: _Refused | None = None  # set by the thread; the loop takes it away before a new try
         self._wait_seconds = FIRST_WAIT_SECONDS
+        self._last_failure = ""  # of the last write, if it failed
+        self._began_at = time.time()
         self._unreported: deque[tuple[int, str]] = deque()  # filled by the thread, emptied by the loop
         self._writer = BackgroundWriter()
         self._host_copy = HostCopy()
@@ -82,7 +84,7 @@ class Saves:
             make_room: Removes something from a full disk; False if it cannot.
         """
         state: dict[str, Any] = {"model": model_state, "optimizer": contents.optimizer}
-        contents.num_bytes = num_bytes(state)
+        contents.num_bytes, contents.began_at = num_bytes(state), self._began_at
         self._refused = None  # the copy that it would write is about to be overwritten
         copied = self._host_copy.take(state) if in_background else None
         if copied is None:
@@ -102,6 +104,7 @@ class Saves:
             try:
                 publish_checkpoint(folder, save, contents, make_room)
             except Exception as error:
+                self._last_failure = str(error)  # the error itself would keep its frames alive
                 if is_refused_by_disk(error):
                     next_try = time.monotonic() + self._wait_seconds
                     self._refused = _Refused(publish, folder, step, copied is not None, next_try)
@@ -151,8 +154,12 @@ class Saves:
         return error
 
     def _write_again(self, refused: _Refused) -> None:
+        def publish() -> None:
+            refused.publish()
+            logger.warning("%s is written now.", refused.folder)
+
         self._refused = None
-        self._writer.submit(refused.publish, f"Writing {refused.folder} once more")
+        self._writer.submit(publish, f"Writing {refused.folder} once more")
 
     def join(self) -> Exception | None:
         """Wait for the current write; return the error of a write that failed, once."""
@@ -192,7 +199,7 @@ class Saves:
             "THE LAST CHECKPOINT, OF UPDATE %s, WAS NOT SAVED: %s. %s. The trained model is in memory: save "
             "it elsewhere with trainer.save_model(folder), or mend the cause and call trainer.save_model().",
             self._requested_step,
-            error or "see the log",
+            error or self._last_failure or "see the log",
             f"The newest one on disk is of update {self.sealed_step}"
             if self.sealed_step is not None
             else "This run has written no checkpoint at all",

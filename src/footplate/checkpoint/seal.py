@@ -7,14 +7,11 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from safetensors import SafetensorError
 
 from footplate.checkpoint.kinds import (
     check_ending,
@@ -34,7 +31,6 @@ MANIFEST_FORMAT = 1
 HASH_NAME = "sha256"
 MAX_MANIFEST_BYTES = 64 << 20  # a file takes some hundred bytes in it
 MAX_STATE_BYTES = 1 << 30
-FULL_BELOW = 1 << 20  # bytes free: no checkpoint is written in them
 
 WRITING, REPLACED, REMOVING = "writing", "replaced", "removing"
 in_progress: set[Path] = set()  # hidden folders that this process is writing
@@ -78,7 +74,7 @@ def staging_folder(final: Folder) -> Path:
     return staging
 
 
-def seal(staging: Folder, final: Folder, run_id: str = "") -> None:
+def seal(staging: Folder, final: Folder, run_id: str = "", unlisted: Collection[str] = ()) -> None:
     """Flush every file, write the manifest, and rename the folder to `final`, replacing one of that name.
 
     A folder that does not hold a model is refused.
@@ -87,12 +83,17 @@ def seal(staging: Folder, final: Folder, run_id: str = "") -> None:
         staging: The folder of `staging_folder(final)`, completely written. After an error, call `discard`.
         final: The folder to publish.
         run_id: The run that writes it, for the manifest: somebody may remove the state, which says it too.
+        unlisted: Files that somebody may change again, so that the manifest does not name them, unless a
+            resume reads them.
     """
     staging, final = Path(staging), Path(final)
     names = list(find_files(staging))
     _check_holds_model(staging, names)
     follow_umask(staging / name for name in names if name.endswith(".safetensors"))
     entries = {name: _flush_and_describe(staging / name) for name in names}
+    for name in unlisted:
+        if not is_read_by_resume(name):
+            del entries[name]
     named = {"run_id": run_id} if run_id else {}
     manifest = {"format": MANIFEST_FORMAT, "algorithm": HASH_NAME, **named, "files": entries}
     with os.fdopen(open_draft(staging / MANIFEST_NAME), "w", encoding="utf-8") as file:
@@ -144,40 +145,6 @@ def verify_checkpoint(folder: Folder) -> Verdict:
 def is_whole(folder: Folder) -> bool:
     """Whether every file exists with its size: a fast check that does not read contents."""
     return _verify(Path(folder), with_hashes=False).is_intact
-
-
-def check_free_space(folder: Folder, num_bytes: int) -> None:
-    """Raise `OSError(ENOSPC)` if the file system of `folder` has less than `num_bytes` free."""
-    num_free = _find_free_space(folder)
-    if num_free < num_bytes:
-        raise OSError(
-            errno.ENOSPC,
-            f"A checkpoint needs {num_bytes / 1e9:.3f} GB and {num_free / 1e9:.3f} GB are free. Make room, "
-            "lower save_total_limit, or set save_only_model=True",
-            str(folder),
-        )
-
-
-def is_refused_by_disk(error: BaseException) -> bool:
-    """Whether a write failed because of the disk, not because of what was to be written."""
-    if isinstance(error, RuntimeError):  # of torch, which does not hand on the number of the error
-        return "inline_container" in str(error) or "PytorchStreamWriter" in str(error)
-    return isinstance(error, (OSError, SafetensorError))
-
-
-def is_out_of_space(error: BaseException, folder: Folder) -> bool:
-    """Whether a write failed because the disk was full; ask before what was written is deleted."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if isinstance(error, SafetensorError):
-        found = re.search(r"os error (\d+)", str(error))
-        return found is not None and int(found[1]) in (errno.ENOSPC, errno.EDQUOT)
-    return is_refused_by_disk(error) and _find_free_space(folder) < FULL_BELOW
-
-
-def _find_free_space(folder: Folder) -> int:
-    path = Path(folder).absolute()
-    return shutil.disk_usage(next(parent for parent in (path, *path.parents) if parent.exists())).free
 
 
 # ---- writing ----
