@@ -210,6 +210,32 @@ def test_an_override_may_count_tokens_in_its_own_way(tmp_path):
     assert found[0][0] == 2 * 2 * 12
 
 
+@pytest.mark.parametrize("mode", ["all", "non_padding"])
+def test_callbacks_see_the_tokens_of_every_update(mode, tmp_path):
+    found = []
+    for library in LIBRARIES:
+        seen = []
+
+        class Looks(library.TrainerCallback):
+            def on_step_end(self, args, state, control, seen=seen, **kwargs):
+                seen.append(state.num_input_tokens_seen)
+
+        rows = [
+            {**row, "attention_mask": [1] * (index % 5 + 1) + [0] * (11 - index % 5)}
+            for index, row in enumerate(tiny.classification_data())
+        ]
+        data = {"train_dataset": rows, "eval_dataset": None, "callbacks": [Looks]}
+        settings = {
+            "include_num_input_tokens_seen": mode,
+            "gradient_accumulation_steps": 2,
+            "logging_steps": 50,
+        }
+        build(library, tmp_path, None, tiny.bert_classifier(), data, **settings).train()
+        found.append(seen)
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 3
+
+
 def gives_norms(base):
     class GivesNorms(base):
         def _get_grad_norm(self, model, grad_norm=None):
@@ -279,6 +305,45 @@ def test_the_sum_of_losses_can_be_written(tmp_path):
     trainer.train()
     plain.train()
     assert losses_of(trainer) == pytest.approx([loss + 2.0 for loss in losses_of(plain)])
+
+
+# ---- a loss that is scaled already ----
+
+
+def scales_itself(base):
+    """As libraries write it: the loss is divided by the items of the update in an override."""
+
+    class ScalesItself(base):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            outputs = model(**inputs)
+            loss = (outputs["logits"] - inputs["labels"]).pow(2).sum()
+            loss = loss / (len(inputs["labels"]) if num_items_in_batch is None else num_items_in_batch)
+            return (loss, outputs) if return_outputs else loss
+
+    return ScalesItself
+
+
+def test_a_loss_function_that_cannot_be_called_says_that_the_loss_is_scaled(tmp_path):
+    found = []
+    text = "non-None value to disable scaling"
+    for library in LIBRARIES:
+        settings = {"gradient_accumulation_steps": 3, "per_device_train_batch_size": 2}
+        trainer = build(library, tmp_path, scales_itself, trainer={"compute_loss_func": text}, **settings)
+        assert trainer.compute_loss_func == text
+        trainer.train()
+        found.append((losses_of(trainer), [float(p.detach()) for p in trainer.model.parameters()]))
+    assert found[0] == found[1]
+
+
+def test_the_models_own_loss_is_used_where_no_function_can_be_called(tmp_path):
+    trainer = build(
+        footplate, tmp_path, trainer={"compute_loss_func": "scaled"}, per_device_train_batch_size=4
+    )
+    plain = build(footplate, tmp_path, per_device_train_batch_size=4)
+    for each in (trainer, plain):
+        each.train()
+    assert losses_of(trainer) == losses_of(plain)
+    assert trainer.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
 
 
 # ---- evaluation ----

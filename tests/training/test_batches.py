@@ -125,6 +125,31 @@ def test_a_batch_that_is_no_mapping_counts_no_tokens():
     assert batches.TokenCounter("all").count((A,)) is None
 
 
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ({"input_ids": A}, "padding too: batches have no attention_mask"),
+        ({"x": A}, "a batch has no 'input_ids'"),
+    ],
+    ids=["no mask", "no main input"],
+)
+def test_what_is_not_counted_as_asked_for_is_said_once(batch, words, caplog):
+    counter = batches.TokenCounter("non_padding")
+    counts = [counter.count(batch) for _ in range(3)]
+    assert counts == [A.numel() if "input_ids" in batch else None] * 3
+    (record,) = caplog.records
+    assert "include_num_input_tokens_seen='non_padding'" in record.getMessage()
+    assert words in record.getMessage()
+
+
+def test_what_can_be_counted_is_counted_without_a_word(caplog):
+    batches.TokenCounter("non_padding").count({"input_ids": A, "attention_mask": A})
+    batches.TokenCounter("non_padding", None, PadsWithZero()).count({"input_ids": A})
+    batches.TokenCounter("all").count({"input_ids": A})
+    batches.TokenCounter("no").count({"x": A})
+    assert not caplog.records
+
+
 ROWS = torch.arange(10).reshape(5, 2)
 
 

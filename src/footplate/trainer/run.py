@@ -215,6 +215,7 @@ class Run:
         self.zero_grad()
         self.meter.finish_update()
         self.feed.advance(micro_batches)
+        state.num_input_tokens_seen += self.meter.drain_tokens(may_wait=False)  # callbacks stop by it
         state.global_step += 1
         state.epoch = self.plan.epoch_at(epoch, self.feed.batches_done)
         self.stage = Stage.ENDING

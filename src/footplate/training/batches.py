@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from footplate.batch import MAPPING, entry, take_labels
 from footplate.comm import find_batch_size, take_rows
 from footplate.training.loss import read_loss
 from footplate.training.traits import main_input_name
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -68,17 +71,36 @@ class TokenCounter:
         self.mode = str(mode)
         self._name = main_input_name(model)
         self._pad_token_id: int | None = getattr(processing_class, "pad_token_id", None)
+        self._has_warned = False
 
     def count(self, inputs: Any) -> int | torch.Tensor | None:
         """Tokens of a batch, on its device; None if nothing is counted or the main input is missing."""
-        if self.mode == "no" or entry(inputs, self._name) is None:
+        if self.mode == "no":
+            return None
+        if entry(inputs, self._name) is None:
+            self._warn(f"nothing is counted: a batch has no {self._name!r}. Set main_input_name on the model")
             return None
         if self.mode == "non_padding":
             if "attention_mask" in inputs:
-                return torch.as_tensor(inputs["attention_mask"]).sum()
+                return _on_host(torch.as_tensor(inputs["attention_mask"]).sum())
             if self._pad_token_id is not None:
-                return torch.as_tensor(inputs[self._name] != self._pad_token_id).sum()
+                return _on_host(torch.as_tensor(inputs[self._name] != self._pad_token_id).sum())
+            self._warn(
+                "all tokens are counted, padding too: batches have no attention_mask, and processing_class "
+                "has no pad_token_id. Pass a tokenizer as processing_class, or let the collator give a mask"
+            )
         return int(inputs[self._name].numel())
+
+    def _warn(self, problem: str) -> None:
+        """Say once per run what is not counted as asked for."""
+        if not self._has_warned:
+            logger.warning("include_num_input_tokens_seen=%r: %s.", self.mode, problem)
+        self._has_warned = True
+
+
+def _on_host(count: torch.Tensor) -> int | torch.Tensor:
+    """A count as a number, unless a device would have to be asked for it."""
+    return int(count) if count.device.type == "cpu" else count
 
 
 def split_batch(batch: Any, max_rows: int) -> list[Any]:

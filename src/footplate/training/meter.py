@@ -206,8 +206,10 @@ class Meter(ExportableState):
         if num_tokens is not None:
             self._num_tokens = self._num_tokens + num_tokens
 
-    def drain_tokens(self) -> int:
-        """Tokens counted since the last call."""
+    def drain_tokens(self, may_wait: bool = True) -> int:
+        """Tokens counted since the last call; 0 for now if the device would have to be asked."""
+        if not may_wait and isinstance(self._num_tokens, torch.Tensor):
+            return 0
         num_tokens = int(self._num_tokens)  # host sync, where padding was left out of the count
         self._num_tokens = 0
         return num_tokens
