@@ -208,11 +208,11 @@ show(step=output.global_step)
     assert "IS NOT LOADED" in done.stderr or "THE LAST CHECKPOINT" in done.stderr
 
 
-def test_where_footplate_is_the_program_its_exit_code_says_that_the_last_save_failed(tmp_path):
-    order = Order(folder=str(tmp_path / "disk" / "run"))
+@pytest.mark.parametrize("program", ["verify-resume", "drive"])
+def test_where_footplate_is_the_program_its_exit_code_says_that_the_last_save_failed(tmp_path, program):
+    order = Order(folder=str(tmp_path / "disk" / "run")).to_json()
+    module = {"verify-resume": ("footplate.cli.rehearse", order), "drive": ("footplate", "drive")}
     script = "build(Filling(9), save_makes_room=False).train()"
-    done = run_on_small_disk(
-        tmp_path, script, size="600k", command=("-m", "footplate.cli.rehearse", order.to_json())
-    )
+    done = run_on_small_disk(tmp_path, script, size="600k", command=("-m", *module[program]))
     assert done.returncode == 1, done.stderr[-2000:]
     assert "THE LAST CHECKPOINT, OF UPDATE 12, WAS NOT SAVED" in done.stderr

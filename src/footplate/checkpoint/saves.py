@@ -16,6 +16,7 @@ from footplate.checkpoint.writer import BackgroundWriter
 
 logger = logging.getLogger(__name__)
 
+unsaved: list[str] = []  # runs of this process whose last checkpoint is not on disk, for an exit code
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 300.0  # before a write that failed is tried again
 
 
@@ -195,6 +196,7 @@ class Saves:
         """Say it loudly if the last requested checkpoint is not on disk; the model is still in memory."""
         if self.is_last_saved:
             return
+        unsaved.append(f"update {self._requested_step}")
         logger.error(
             "THE LAST CHECKPOINT, OF UPDATE %s, WAS NOT SAVED: %s. %s. The trained model is in memory: save "
             "it elsewhere with trainer.save_model(folder), or mend the cause and call trainer.save_model().",

@@ -34,7 +34,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run or check the script; the exit code is the script's own."""
+    """Run or check the script; the exit code is the script's own, or 1 if its last save failed."""
     if not options.is_module and not Path(options.script).exists():
         raise ValueError(f"{options.script!r} does not exist. Give a script, or -m and the name of a module.")
     if options.check:
@@ -64,7 +64,9 @@ def drive(script: str, arguments: list[str], is_module: bool) -> int:
     except Exception as error:
         sys.excepthook(type(error), error, _without_own_frames(error.__traceback__))
         return 1
-    return 0
+    from footplate.checkpoint.saves import unsaved
+
+    return 1 if unsaved else 0  # else nobody would look for the model that is gone with this process
 
 
 def _without_own_frames(traceback: Any) -> Any:
