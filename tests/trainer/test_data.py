@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import random
 from typing import Any
 
+import datasets
+import numpy as np
 import pytest
 import torch
 import transformers
-from torch.utils.data import SequentialSampler, WeightedRandomSampler
+from torch import nn
+from torch.utils.data import DataLoader, SequentialSampler, WeightedRandomSampler
 
 import footplate
 import tiny
@@ -115,6 +119,116 @@ def test_another_batch_size_goes_on_at_the_sample_where_a_longer_sampler_was(tmp
     result = trainer.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-5")
     assert trainer._current_run.plan.first_batch == 3  # 15 of 30 samples, in batches of 5
     assert result.global_step == 5 + 3
+
+
+TABLE = datasets.Dataset.from_dict({"x": [1.0] * 8, "labels": [2.0] * 8, "extra": ["a"] * 8})
+
+
+@pytest.mark.parametrize("kind", ["table", "stream", "list"])
+def test_columns_are_dropped_through_the_originals_joints(kind, tmp_path):
+    data = {"table": TABLE, "stream": TABLE.to_iterable_dataset(), "list": list(TABLE)}[kind]
+    found: dict[str, list[Any]] = {}
+    for library in (footplate, transformers):
+        seen = found[library.__name__] = []
+
+        class Watched(library.Trainer):
+            def _remove_unused_columns(self, dataset: Any, description: Any = None, seen: Any = seen) -> Any:
+                seen.append(("dataset", description))
+                return super()._remove_unused_columns(dataset, description)
+
+            def _get_collator_with_removed_columns(
+                self, data_collator: Any, description: Any = None, seen: Any = seen
+            ) -> Any:
+                seen.append(("collator", description))
+                return super()._get_collator_with_removed_columns(data_collator, description)
+
+        args = tiny.arguments(tmp_path, library, max_steps=1)
+        trainer = Watched(tiny.Regression(), args, train_dataset=data, eval_dataset=data)
+        seen += [sorted(batch) for batch in trainer.get_train_dataloader()]
+        seen += [sorted(batch) for batch in trainer.get_eval_dataloader()]
+    assert found["footplate"] == found["transformers"]
+
+
+def noisy(rows: list[Any]) -> dict[str, torch.Tensor]:
+    """A batch with noise from all three generators."""
+    batch = {name: torch.stack([row[name] for row in rows]) for name in ("x", "labels")}
+    return {**batch, "x": batch["x"] + torch.rand(()) + random.random() + float(np.random.rand())}
+
+
+LOADERS = {
+    "plain": lambda data, accelerator: DataLoader(data, batch_size=4, shuffle=True, collate_fn=noisy),
+    "sampled": lambda data, accelerator: DataLoader(
+        data, batch_size=4, sampler=WeightedRandomSampler([1.0] * len(data), 8), collate_fn=noisy
+    ),
+    "prepared": lambda data, accelerator: accelerator.prepare(
+        DataLoader(data, batch_size=4, shuffle=True, collate_fn=noisy)
+    ),
+}
+
+
+def losses_of(folder: Any, library: Any, kind: str, eval_rows: int = 8) -> list[Any]:
+    """What a run logs whose loaders the user makes; evaluated before, trained twice."""
+
+    class Own(library.Trainer):
+        def get_train_dataloader(self) -> Any:
+            return LOADERS[kind](self.train_dataset, self.accelerator)
+
+        def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+            return LOADERS[kind](self.eval_dataset, self.accelerator)
+
+    library.set_seed(3)
+    model = Dropping()
+    settings = {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2, "num_train_epochs": 2}
+    args = tiny.arguments(folder, library, per_device_eval_batch_size=4, **settings)
+    data = tiny.regression_data(11)
+    trainer = Own(model, args, train_dataset=data, eval_dataset=data[:eval_rows])
+    logged = [trainer.evaluate()["eval_loss"]]
+    for _ in range(2):
+        trainer.train()
+        logged += [entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history]
+    return logged
+
+
+class Dropping(tiny.Regression):
+    """Dropout draws between the batches."""
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        return super().forward(nn.functional.dropout(x, 0.3, self.training), labels)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_of_the_users_own_gives_the_batches_that_it_gives_in_the_original(kind, tmp_path):
+    assert losses_of(tmp_path, footplate, kind) == losses_of(tmp_path, transformers, kind)
+
+
+def test_a_short_last_batch_of_the_users_own_loader_counts_by_its_rows(tmp_path):
+    """The original counts every batch as a full one, if accelerate did not prepare the loader."""
+    ours, theirs = (losses_of(tmp_path, library, "plain", 7)[0] for library in (footplate, transformers))
+    assert ours != theirs
+
+
+@pytest.mark.parametrize("with_init", [True, False])
+@pytest.mark.parametrize("noise", [True, False])
+def test_a_second_run_and_an_evaluation_before_it_give_the_originals_numbers(with_init, noise, tmp_path):
+    logged = []
+    for library in (footplate, transformers):
+        library.set_seed(3)
+        settings = {"logging_steps": 1, "eval_strategy": "steps", "eval_steps": 2, "num_train_epochs": 2}
+        model = {"model_init": Dropping} if with_init else {"model": Dropping()}
+        data = tiny.regression_data(19)
+        trainer = library.Trainer(
+            args=tiny.arguments(tmp_path, library, **settings),
+            train_dataset=data,
+            eval_dataset=data[:5],
+            data_collator=noisy if noise else None,
+            **model,
+        )
+        numbers = [trainer.evaluate()["eval_loss"]]
+        for _ in range(2):
+            trainer.train()
+            numbers += [entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history]
+        logged.append([*numbers, trainer.evaluate()["eval_loss"]])
+    assert logged[0] == logged[1]
 
 
 def test_an_eval_sampler_of_the_users_own_is_kept(tmp_path):

@@ -45,6 +45,7 @@ class Feed:
         self.random_states: rng.RandomStates | None = None  # to go on with, in the epoch that is resumed
         self._is_ours = isinstance(loader, Loader)
         self._is_loaded = False  # the loader goes to its place by itself
+        self._has_started = False
         # of a loader of the user's own: its state before the current update, or the random states before
         # the epoch, which decide on the order if it shuffles
         self._state: dict[str, Any] | None = None
@@ -67,6 +68,9 @@ class Feed:
     def start_epoch(self, epoch: int) -> Iterator[Any]:
         """The batches of `epoch`: those left of it if the run resumes inside it, else all."""
         is_inside = self.is_begun and epoch == self.epoch
+        if not self._has_started and epoch > 0:
+            self._start_workers()
+        self._has_started = True
         if not is_inside:
             self.epoch, self.samples_done, self.batches_done = epoch, 0, 0
         self.is_begun, self.is_over = True, False
@@ -84,6 +88,12 @@ class Feed:
         if is_inside and self.random_states is not None:
             rng.restore(self.random_states)  # iter() draws a number, which the earlier run drew already
         return batches
+
+    def _start_workers(self) -> None:
+        """Start workers of a user's loader that live on, as the earlier run had: it draws a number."""
+        if not self._is_ours and lives_on(self.loader):
+            with rng.scoped():
+                next(iter(self.loader), None)
 
     def _start_inside(self) -> Iterator[Any]:
         """The batches left of an epoch, of a loader that cannot go to its place by itself."""
@@ -152,6 +162,11 @@ def start_at(loader: Any, num_samples: int, num_batches: int) -> Iterator[Any]:
     return batches
 
 
+def lives_on(loader: Any) -> bool:
+    """Whether the workers of a loader go on from one epoch to the next."""
+    return bool(getattr(loader, "persistent_workers", False) and getattr(loader, "num_workers", 0))
+
+
 def search_data(held: HeldGenerators, loader: Any, **others: Any) -> None:
     """Find the generators that the data of a run holds, and name what a checkpoint cannot hold of it.
 
@@ -166,6 +181,13 @@ def search_data(held: HeldGenerators, loader: Any, **others: Any) -> None:
         sampler = held if not isinstance(loader, Loader) else HeldGenerators()
         sampler.search(sampler=loader.batch_sampler, generator=loader.generator, without=held)
         held.lost.update(sampler.lost)
+    if lives_on(loader) and not isinstance(loader, Loader):
+        logger.warning(
+            "%s has persistent_workers=True, and a checkpoint cannot hold the random states of its workers: "
+            "what they draw at random differs after a resume in the second epoch or later. Set "
+            "persistent_workers=False, or let Trainer make the loader (dataloader_persistent_workers=True).",
+            type(loader).__name__,
+        )
     held.name_lost()
 
 

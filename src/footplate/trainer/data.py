@@ -87,11 +87,11 @@ class Data(TrainerApi):
         """
         checks.check_is_no_loader(dataset, description)
         collate = self.data_collator if is_training else self.eval_data_collator or self.data_collator
-        if columns.can_drop_columns(dataset):
+        is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
+        if is_map_style and columns.can_drop_columns(dataset):  # of a stream, from its samples
             dataset = self._remove_unused_columns(dataset, description)
         else:
             collate = self._get_collator_with_removed_columns(collate, description)
-        is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
         sampler = None
         if is_map_style and sampler_fn is not None:
             sampler = traits.call_positional(sampler_fn, dataset)
