@@ -185,3 +185,23 @@ def test_a_folder_that_is_none_is_one_line(tmp_path, capsys):
 )
 def test_sizes_are_readable(num_bytes, text):
     assert format_size(num_bytes) == text
+
+
+def test_a_folder_of_runs_lists_each_of_them(tmp_path, capsys):
+    for name in ("first", "second"):
+        train(tmp_path / name, max_steps=2)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "first")
+    capsys.readouterr()
+    assert main(["checkpoints", str(tmp_path)]) == 0
+    blocks = capsys.readouterr().out.split("\n\n")
+    assert [block.splitlines()[0] for block in blocks] == [str(tmp_path / "first"), str(tmp_path / "second")]
+    assert all("checkpoint-2" in block and "intact" in block for block in blocks)
+    assert main(["checkpoints", str(tmp_path), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {name: [entry["step"] for entry in entries] for name, entries in listed.items()} == {
+        "first": [2],
+        "second": [2],
+    }
+    damage(tmp_path / "second" / "checkpoint-2")
+    assert main(["checkpoints", str(tmp_path)]) == 1  # one of them cannot be resumed

@@ -157,3 +157,18 @@ def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build_trackers("kubeflow") == [KubeflowCallback]
     monkeypatch.setenv("DISABLE_KUBEFLOW_INTEGRATION", "TRUE")
     assert build_trackers("kubeflow") == []
+
+
+@pytest.mark.parametrize("switch", [None, "true"])
+def test_inside_a_train_job_it_is_among_the_trackers(tmp_path, monkeypatch, switch):
+    from footplate import TrainingArguments
+
+    monkeypatch.delenv("KUBEFLOW_TRAINER_SERVER_URL", raising=False)
+    assert TrainingArguments(str(tmp_path), report_to="none").report_to == []
+    monkeypatch.setenv("KUBEFLOW_TRAINER_SERVER_URL", "http://localhost")
+    if switch is not None:
+        monkeypatch.setenv("DISABLE_KUBEFLOW_INTEGRATION", switch)
+    added = [] if switch else ["kubeflow"]
+    assert TrainingArguments(str(tmp_path), report_to="none").report_to == added
+    assert TrainingArguments(str(tmp_path), report_to="wandb").report_to == ["wandb", *added]
+    assert TrainingArguments(str(tmp_path), report_to=["kubeflow"]).report_to == ["kubeflow"]

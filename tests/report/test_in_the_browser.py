@@ -443,3 +443,18 @@ def test_splits_of_compared_runs_have_lines_of_their_own(chromium, written):
     chromium.show(write_page(written, written))
     lines = "return planCharts(data.runs)[0].lines.map((l) => `${l.color} ${l.dash}`)"
     assert len(set(chromium.run(lines))) == 10
+
+
+def test_a_measure_is_not_marked_as_wrong_because_it_is_not_equal(chromium, written):
+    written.begin()
+    rows = [{"row": 1, "target": 2.5, "prediction": 2.4375}, {"row": 2, "target": 3, "prediction": 4}]
+    written.write("samples", step=1, source="eval", rows=rows)
+    written.log(1, loss=1.0)
+    chromium.show(write_page(written))
+    marked = chromium.run(
+        "return [...document.querySelectorAll('#samples tbody tr')].map((r) => r.innerText)"
+    )
+    assert [text.strip().startswith("\u2715") for text in marked] == [
+        True,
+        False,
+    ]  # the class, not the measure

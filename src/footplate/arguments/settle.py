@@ -24,6 +24,7 @@ from footplate.outputs import (
     SaveStrategy,
     SchedulerType,
 )
+from footplate.words import read_flag
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
@@ -181,6 +182,9 @@ def settle_reports(args: TrainingArguments) -> None:
     """Make `report_to` a list, empty for none, and hide progress bars if warnings are hidden."""
     asked = [args.report_to] if isinstance(args.report_to, str) else list(args.report_to or [])
     args.report_to = [name for name in asked if name != "none"]
+    is_train_job = os.getenv("KUBEFLOW_TRAINER_SERVER_URL") is not None
+    if is_train_job and "kubeflow" not in args.report_to and not read_flag("DISABLE_KUBEFLOW_INTEGRATION"):
+        args.report_to.append("kubeflow")  # the job's controller shows the progress
     if args.disable_tqdm is None:
         args.disable_tqdm = logging.getLogger("footplate").getEffectiveLevel() > logging.WARNING
 

@@ -1,4 +1,4 @@
-"""`footplate checkpoints DIR`: list the checkpoints of a run: which is best, which are intact."""
+"""`footplate checkpoints DIR`: list the checkpoints of a run, or of several: which is best, which intact."""
 
 from __future__ import annotations
 
@@ -35,10 +35,16 @@ class Entry:
 
 def add_command(commands: Any) -> None:
     """Add the command to the parser."""
-    text = "List the checkpoints of a run: step, best or last, size, metric, intact or not."
+    text = (
+        "List the checkpoints of a run, or of all runs in a folder: step, best or last, size, metric, intact."
+    )
     parser = commands.add_parser("checkpoints", help=text, description=text)
-    parser.add_argument("folder", metavar="DIR", help="The output_dir of a run.")
-    parser.add_argument("--json", action="store_true", help="Print JSON instead of a table.")
+    parser.add_argument("folder", metavar="DIR", help="The output_dir of a run, or a folder of such folders.")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="Print JSON: a list, or for a folder of runs a list for each name.",
+    )
     parser.set_defaults(run=run)
 
 
@@ -47,13 +53,34 @@ def run(options: argparse.Namespace) -> int:
     if not Path(options.folder).is_dir():
         raise ValueError(f"{options.folder!r} is not a folder. Give the output_dir of a run.")
     entries = list_checkpoints(options.folder)
+    if not entries and (inside := find_runs(options.folder)):
+        return run_all(options.folder, inside, options.json)
     if options.json:
         print(json.dumps([asdict(entry) for entry in entries], indent=2))
     elif entries:
         print(format_table(entries))
     else:
-        print(f"There are no checkpoints in {options.folder}.")
+        print(f"There are no checkpoints in {options.folder}, nor in a folder inside it.")
     return 0 if any(entry.is_intact for entry in entries) else 1
+
+
+def run_all(folder: str, names: list[str], as_json: bool) -> int:
+    """Print the list of each run in a folder; the exit code is 1 if one of them cannot be resumed."""
+    listed = {name: list_checkpoints(Path(folder, name)) for name in names}
+    if as_json:
+        plain = {name: [asdict(entry) for entry in entries] for name, entries in listed.items()}
+        print(json.dumps(plain, indent=2))
+    else:
+        titles = {name: make_printable(str(Path(folder, name))) for name in names}
+        print("\n\n".join(f"{titles[name]}\n{format_table(entries)}" for name, entries in listed.items()))
+    can_resume = [any(entry.is_intact for entry in entries) for entries in listed.values()]
+    return 0 if all(can_resume) else 1
+
+
+def find_runs(folder: str | Path) -> list[str]:
+    """The names of the folders inside a folder that have checkpoints; links are not followed."""
+    inside = (path for path in Path(folder).iterdir() if path.is_dir() and not path.is_symlink())
+    return sorted(path.name for path in inside if find_checkpoint_folders(path))
 
 
 def list_checkpoints(folder: str | Path) -> list[Entry]:
@@ -95,8 +122,7 @@ def format_table(entries: list[Entry]) -> str:
         if entry.is_intact and not entry.has_manifest:
             state = "readable, without a manifest"
         row = (entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state)
-        # a file may name a metric with signs that a terminal obeys
-        rows.append(tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row))
+        rows.append(tuple(map(make_printable, row)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     is_number = (False, True, False, True, False, False)
     lines = []
@@ -106,6 +132,11 @@ def format_table(entries: list[Entry]) -> str:
             "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in cells).rstrip()
         )
     return "\n".join(lines)
+
+
+def make_printable(text: str) -> str:
+    """A text without signs that a terminal obeys: a file may name a metric with them."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def format_size(num_bytes: int) -> str:

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from footplate.integrations.guard import SetupError
+from footplate.integrations.inside import stays_inside
 from footplate.integrations.mlflow import MLflowCallback
 from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
@@ -30,7 +31,9 @@ class DagsHubCallback(MLflowCallback):
     def end(self, metrics: dict[str, Any], step: int) -> None:
         """Finish the run, and upload its files if wanted."""
         super().end(metrics, step)
-        if read_flag("HF_DAGSHUB_LOG_ARTIFACTS") and self.run is not None:
+        if self.run is None or not read_flag("HF_DAGSHUB_LOG_ARTIFACTS"):
+            return
+        if stays_inside(self.run.output_dir, self.run.output_dir):
             from dagshub.upload import Repo
 
             owner, name = _find_repository(self._uri)

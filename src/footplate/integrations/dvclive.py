@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from footplate.integrations.inside import stays_inside
 from footplate.integrations.known import KnowingTracker
 from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
@@ -76,12 +77,16 @@ class DVCLiveCallback(KnowingTracker):
     def write_checkpoint(self, folder: str, step: int) -> None:
         """Log everything in `output_dir`, if wanted."""
         self._final_checkpoint = folder
-        if self._log_model == "all" and self.run is not None:
+        if self._log_model != "all" or self.run is None:
+            return
+        if stays_inside(self.run.output_dir, self.run.output_dir):
             self.live.log_artifact(self.run.output_dir)
 
     def end(self, metrics: dict[str, Any], step: int) -> None:
         """Log the model, if wanted; then DVCLive saves its experiment."""
-        if self._log_model is True and os.path.isdir(self._final_checkpoint or ""):
+        folder = self._final_checkpoint or ""
+        home = self.run.output_dir if self.run is not None else os.path.dirname(folder)
+        if self._log_model is True and os.path.isdir(folder) and stays_inside(folder, home):
             self.live.log_artifact(self._final_checkpoint, name=self._final_name, type="model", copy=True)
         self.live.end()
 

@@ -47,6 +47,7 @@ function samples(shown) {
 
 function isWrong(row) {
   if (typeof row.correct === "boolean") return !row.correct;
+  if (Number.isFinite(row.prediction) && !Number.isInteger(row.prediction)) return null;  // a measure is near or far, never equal
   return row.target !== undefined && row.prediction !== undefined ? formatValue(row.target) !== formatValue(row.prediction) : null;
 }
 

@@ -1,0 +1,22 @@
+"""Whether what a tracker uploads stays inside the folder of the run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def stays_inside(folder: str | os.PathLike[str], home: str | os.PathLike[str]) -> bool:
+    """Whether nothing in a folder leads out of the run's folder; else warn that it is not uploaded."""
+    inside = Path(home).resolve()
+    for path in (Path(folder), *Path(folder).rglob("*")):
+        if path.is_symlink() and not path.resolve().is_relative_to(inside):
+            logger.warning(
+                "%s is not uploaded: %s is a link that leads out of %s. Put a copy in its place.",
+                *(folder, path, home),
+            )
+            return False
+    return True
