@@ -68,7 +68,7 @@ class Evaluating(TrainerApi):
             add_speed(output, start_time, metric_key_prefix, self.args)
             traits.call_with_declared(self.log, logs=output.metrics)
             is_round_end = not evaluation.is_in_round
-            best = self._preview_best(evaluation, output.metrics)
+            best = preview_best(self, evaluation, output.metrics)
             self._event("on_evaluate", metrics=output.metrics, is_round_end=is_round_end, **best)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
         return output.metrics
@@ -93,17 +93,8 @@ class Evaluating(TrainerApi):
         total = sum(weight for _, weight in weighted)
         if total:
             merged[f"{prefix}_loss"] = sum(loss * weight for loss, weight in weighted) / total
-        self._event("on_round_end", metrics=merged, **self._preview_best(evaluation, merged))
+        self._event("on_round_end", metrics=merged, **preview_best(self, evaluation, merged))
         return merged
-
-    def _preview_best(self, evaluation: Evaluation, metrics: dict[str, float]) -> dict[str, Any]:
-        """What callbacks are told of the best; the state itself changes when they have been told."""
-        args, best = self.args, metric_tools.Best(self.state.best_metric, False)
-        if evaluation.is_scheduled:
-            best = metric_tools.preview_best(
-                metrics, args.metric_for_best_model, best.value, bool(args.greater_is_better)
-            )
-        return {"is_best": best.is_new, "best_metric": best.value}
 
     @contextmanager
     def _evaluating(self, dataset: Any = None, prefix: str = "eval") -> Iterator[Evaluation]:
@@ -192,15 +183,15 @@ class Evaluating(TrainerApi):
                 if self._current_run.signals.received and evaluation.is_repeatable:
                     raise StopRequested
                 by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last)
-            metrics = by_batch.compute() if by_batch.are_used else self._compute_or_rescue(collector)
+            metrics = measure(self, by_batch, collector)
             metrics = {**metric_tools.plain_numbers(metrics), **evaluation.records.drain()}
         finally:
             evaluation.records = None
 
         evaluation.weight = collector.weight
-        loss = collector.loss
-        if loss is not None:
-            metrics[f"{metric_key_prefix}_loss"] = loss
+        mean_loss = collector.loss
+        if mean_loss is not None:
+            metrics[f"{metric_key_prefix}_loss"] = mean_loss
         for name in PREPARATION_TIMES:
             if getattr(self, name) is not None:
                 metrics[f"{metric_key_prefix}_{name}"] = getattr(self, name)
@@ -307,25 +298,6 @@ class Evaluating(TrainerApi):
         prediction = self._current_evaluation.describe(collector, self.args.include_for_metrics)
         return metric_tools.check_metrics(self.compute_metrics(prediction))
 
-    def _compute_or_rescue(self, collector: Collector) -> dict[str, Any]:
-        """The metrics of a whole set; if they fail during training, what they were given is kept."""
-        evaluation = self._current_evaluation
-        assert evaluation is not None
-        try:
-            return self._compute_metrics(collector)
-        except Exception as error:
-            if evaluation.is_repeatable and self.args.save_on_error and self.args.should_save:
-                rescue_predictions(
-                    self._current_run.anchor(str(self.args.output_dir)),
-                    evaluation.prefix,
-                    self.state.global_step,
-                    error,
-                    predictions=collector.predictions,
-                    label_ids=collector.labels,
-                    indices=collector.indices,
-                )
-            raise
-
     def _prepare_for_evaluation(self, dataloader: Any = None) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
@@ -343,6 +315,38 @@ class Evaluating(TrainerApi):
             model = self.torch_jit_model_eval(model, dataloader, training=False)
             self.jit_compilation_time = round(time.time() - start_time, 4)
         return model
+
+
+def measure(trainer: Evaluating, by_batch: BatchMetrics, collector: Collector) -> dict[str, Any]:
+    """The metrics of a whole set; if they fail in an evaluation of the loop, what they were given is kept."""
+    evaluation = trainer._current_evaluation
+    assert evaluation is not None
+    try:
+        return by_batch.compute() if by_batch.are_used else trainer._compute_metrics(collector)
+    except Exception as error:
+        args = trainer.args
+        keeps = args.save_on_error and args.should_save and not by_batch.are_used
+        if keeps and evaluation.is_repeatable:
+            rescue_predictions(
+                trainer._current_run.anchor(str(args.output_dir)),
+                evaluation.prefix,
+                trainer.state.global_step,
+                error,
+                predictions=collector.predictions,
+                label_ids=collector.labels,
+                indices=collector.indices,
+            )
+        raise
+
+
+def preview_best(trainer: Evaluating, evaluation: Evaluation, metrics: dict[str, float]) -> dict[str, Any]:
+    """What callbacks are told of the best; the state itself changes when they have been told."""
+    args, best = trainer.args, metric_tools.Best(trainer.state.best_metric, False)
+    if evaluation.is_scheduled:
+        best = metric_tools.preview_best(
+            metrics, args.metric_for_best_model, best.value, bool(args.greater_is_better)
+        )
+    return {"is_best": best.is_new, "best_metric": best.value}
 
 
 def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str) -> Collector:
