@@ -68,6 +68,20 @@ def test_an_override_of_what_saves_or_loads_is_reached(tmp_path, joint):
     assert verify_checkpoint(tmp_path / "run" / "checkpoint-4").is_intact
 
 
+@pytest.mark.parametrize("joint", ["_save_optimizer_and_scheduler", "_save_rng_state", "_save", "save_model"])
+def test_a_method_that_was_replaced_on_the_instance_is_reached(tmp_path, joint):
+    trainer, calls = build(tmp_path), []
+    original = getattr(trainer, joint)
+
+    def replaced(output_dir: str, *args: Any, **kwargs: Any) -> None:
+        calls.append(os.path.basename(output_dir))
+        original(output_dir, *args, **kwargs)
+
+    setattr(trainer, joint, replaced)
+    trainer.train()
+    assert calls == ["checkpoint-2", "checkpoint-4"]
+
+
 def test_what_an_override_saves_is_in_the_checkpoint_and_what_it_loads_comes_from_there(tmp_path):
     class Own(Trainer):
         loaded: Any = None

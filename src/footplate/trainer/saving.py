@@ -119,7 +119,10 @@ _SAVE_JOINTS = (
 
 def saves_in_background(trainer: Saving) -> bool:
     """Whether training may go on while a checkpoint is written: not if somebody looks at it at once."""
-    is_own = any(getattr(type(trainer), name) is not getattr(Saving, name) for name in _SAVE_JOINTS)
+    is_own = any(
+        name in vars(trainer) or getattr(type(trainer), name) is not getattr(Saving, name)
+        for name in _SAVE_JOINTS
+    )
     is_watched = trainer.callback_handler.listens("on_save")
     return trainer.args.save_in_background and trainer.is_in_train and not is_own and not is_watched
 
