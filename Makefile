@@ -32,6 +32,11 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
+# Libraries that run on footplate in tests marked slow.
+$(VENV)/.clients: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[clients]"
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	@touch $@
@@ -42,7 +47,7 @@ demo: $(VENV)/.core
 test: $(VENV)/.dev
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.clients
 	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.dev

@@ -202,7 +202,7 @@ class _Place:
             id(vars(module)[name]): name
             for module in loaded
             for name in _our_names() & vars(module).keys()
-            if isinstance(vars(module)[name], (type, FunctionType))
+            if getattr(vars(module)[name], "__module__", None) in HOMES
         }
         for module in list(sys.modules.values()):
             own = str(getattr(module, "__name__", ""))

@@ -168,6 +168,15 @@ def test_a_state_of_accelerate_that_does_not_exist_is_refused():
             library("runs", accelerator_config={"use_configured_state": True})
 
 
+def test_arguments_leave_a_state_of_accelerate_that_the_next_ones_may_use():
+    """sentence-transformers makes its arguments so, to compare the user's with the defaults."""
+    for library in (TrainingArguments, transformers.TrainingArguments):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        library("runs", use_cpu=True)
+        library("runs", accelerator_config={"use_configured_state": True})
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def test_a_state_of_accelerate_that_exists_is_used():
     try:
         PartialState(cpu=True)

@@ -92,6 +92,15 @@ def has_configured_state() -> bool:
     return state is not None and bool(state.PartialState._shared_state)
 
 
+def leave_state(use_cpu: bool) -> None:
+    """Make Accelerate's state if there is none, as the original's arguments do: libraries rely on it.
+
+    Only where Accelerate is loaded anyway, and for one process: several are joined when training begins.
+    """
+    if "accelerate.state" in sys.modules and find_world_size() == 1:
+        find_state(use_cpu)
+
+
 def find_device(use_cpu: bool, uses_state: bool = False) -> torch.device:
     """The device of this process: that of Accelerate's state, the CPU, or the accelerator of its rank."""
     if uses_state:

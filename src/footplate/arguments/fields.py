@@ -279,6 +279,7 @@ class TrainingArguments(OldNamesAccepted):
         check_all(self)
         derived.apply_tf32(self)
         self._n_gpu = int(self.device.type != "cpu")
+        derived.leave_state(self.use_cpu)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -17,8 +17,9 @@ def atleast_1d(tensor_or_array: Any) -> Any:
     Args:
         tensor_or_array: A tensor or an array.
     """
-    is_tensor = isinstance(tensor_or_array, torch.Tensor)
-    return torch.atleast_1d(tensor_or_array) if is_tensor else np.atleast_1d(tensor_or_array)
+    if isinstance(tensor_or_array, torch.Tensor):
+        return tensor_or_array if tensor_or_array.ndim else tensor_or_array.reshape(1)
+    return np.atleast_1d(tensor_or_array)
 
 
 def torch_pad_and_concatenate(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NewType
+from typing import Any
 
 import numpy as np
 
 from footplate.data.collators.default import default_data_collator
 from footplate.data.collators.padding import quiet_about_padding
 
-InputDataClass = NewType("InputDataClass", Any)  # type: ignore[valid-newtype]
+InputDataClass = Any
 
 torch_default_data_collator = partial(default_data_collator, return_tensors="pt")
 numpy_default_data_collator = partial(default_data_collator, return_tensors="np")
