@@ -11,6 +11,7 @@ from footplate.integrations.dvclive import DVCLiveCallback
 from footplate.integrations.inside import stays_inside
 from footplate.integrations.mlflow import MLflowCallback
 from footplate.integrations.run import Run
+from footplate.integrations.tensorboard import TensorBoardCallback
 
 
 @pytest.fixture
@@ -81,3 +82,18 @@ def test_dagshub_uploads_no_folder_with_a_link_out_of_it(folder, monkeypatch, le
     callback._uri = "https://dagshub.com/owner/repository.mlflow"
     callback.end({}, 2)
     assert uploaded == ([] if leads_out else [str(folder)])
+
+
+@pytest.mark.parametrize("tracker", [TensorBoardCallback, DVCLiveCallback])
+def test_a_ledger_of_somebody_else_names_no_folder_to_write_to(folder, tracker, monkeypatch, caplog):
+    monkeypatch.chdir(folder.parent)
+    foreign = folder.parent / "of_somebody_else"
+    (foreign / "plots" / "metrics").mkdir(parents=True)
+    table = foreign / "plots" / "metrics" / "loss.tsv"
+    table.write_text("step\tloss\n1\t2.0\n9\t1.0\n")
+    callback = tracker()
+    callback.open(Run("abc", "a-name", str(folder), first_step=1, service_id=str(foreign)))
+    callback.close()
+    assert table.read_text() == "step\tloss\n1\t2.0\n9\t1.0\n"
+    assert sorted(path.name for path in foreign.rglob("*")) == ["loss.tsv", "metrics", "plots"]
+    assert "is not where this run writes" in caplog.text

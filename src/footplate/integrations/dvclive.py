@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from footplate.integrations.inside import stays_inside
+from footplate.integrations.inside import is_within, stays_inside
 from footplate.integrations.known import KnowingTracker
 from footplate.integrations.registry import import_client
 from footplate.integrations.run import Run
@@ -54,7 +54,9 @@ class DVCLiveCallback(KnowingTracker):
         """Begin the files, or continue them after removing the points that the resumed run makes again."""
         if self._is_own:
             options = {**_default_options(run), **self._options}
-            is_resumed = run.service_id is not None and os.path.isdir(run.service_id)
+            chosen = os.path.abspath(str(options.get("dir") or "dvclive"))
+            is_known = run.service_id is not None and os.path.isdir(run.service_id)
+            is_resumed = is_known and is_within(str(run.service_id), run.output_dir, chosen)
             points = _cut_tables(Path(str(run.service_id)), run.resume_point) if is_resumed else []
             if is_resumed:
                 options.update(dir=run.service_id, resume=True)

@@ -1,4 +1,4 @@
-"""Whether what a tracker uploads stays inside the folder of the run."""
+"""Whether what a tracker uploads, and where it writes, stays inside the folder of the run."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ def stays_inside(folder: str | os.PathLike[str], home: str | os.PathLike[str]) -
             )
             return False
     return True
+
+
+def is_within(folder: str | os.PathLike[str], *homes: str | os.PathLike[str] | None) -> bool:
+    """Whether a folder that a ledger names is in one of these: a ledger of somebody else names any folder."""
+    found = Path(folder).resolve()
+    is_inside = any(found.is_relative_to(Path(home).resolve()) for home in homes if home is not None)
+    if not is_inside:
+        logger.warning("%s is not continued: it is not where this run writes. A new one begins.", folder)
+    return is_inside

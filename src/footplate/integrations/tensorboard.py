@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from footplate.integrations.base import TrackerCallback
+from footplate.integrations.inside import is_within
 from footplate.integrations.run import Run
 from footplate.integrations.values import columns_of
 
@@ -48,6 +49,8 @@ class TensorBoardCallback(TrackerCallback):
     def open(self, run: Run) -> str | None:
         """Open the writer, and write the settings and the model's configuration."""
         folder = os.path.join(run.output_dir, run.service_id or _choose_folder(run))
+        if run.service_id and not is_within(folder, run.output_dir, _find_base(run)):
+            folder = os.path.join(run.output_dir, _choose_folder(run))
         self.logging_dir = folder
         self._last_values = {}
         if self._is_own:
@@ -98,19 +101,25 @@ class TensorBoardCallback(TrackerCallback):
 
 def _choose_folder(run: Run) -> str:
     """The folder of a new run: in the run's own folder, unless another is set."""
-    given = run.logging_dir or os.getenv("TENSORBOARD_LOGGING_DIR")
+    base = _find_base(run)
     trial = [run.trial] if run.trial else []
-    if given:
-        return os.path.join(os.path.abspath(os.path.expanduser(given)), *trial)
+    if base is not None:
+        return os.path.join(base, *trial)
     now = f"{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}"
     return os.path.join("runs", now, *trial)
+
+
+def _find_base(run: Run) -> str | None:
+    """The folder that is set for event files; None if none is."""
+    given = run.logging_dir or os.getenv("TENSORBOARD_LOGGING_DIR")
+    return os.path.abspath(os.path.expanduser(given)) if given else None
 
 
 def _wait_for_a_later_name(folder: str) -> None:
     """Wait, at most a second, until a new event file sorts behind those in `folder`.
 
-    Names begin with the second of their birth, and TensorBoard reads files in the order of their names. Within one
-    second a counter follows as text, so file 10 would be read before file 9 and its points drawn first.
+    Names begin with the second of their birth, and TensorBoard reads files in the order of names. Within
+    one second a counter follows as text, so file 10 would be read before file 9 and its points drawn first.
     """
     if not os.path.isdir(folder):
         return
