@@ -146,3 +146,33 @@ def test_large_data_is_not_walked_through():
         nested = [nested]
     held = HeldGenerators(dataset=Holder(rows=rows, nested=nested, noise=random.Random(1)))
     assert list(held.found) == ["dataset.noise"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("mersenne", lambda state: state["state"].update(pos=10**6)),
+        ("old numpy", lambda state: state["state"].update(pos=-1)),
+        ("philox", lambda state: state.update(buffer_pos=-(10**6))),
+        ("numpy", lambda state: state.clear()),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(kind, change):
+    held = HeldGenerators(train_dataset=[KINDS[kind]()])
+    states = held.capture()
+    change(states["train_dataset[0]"])
+    with pytest.raises(ValueError, match=r"generator train_dataset\[0\] does not fit it"):
+        held.restore(states)
+
+
+class Touchy:
+    """An object that does not like to be looked at."""
+
+    @property
+    def seed(self) -> int:
+        raise RuntimeError("not now")
+
+
+def test_an_object_that_cannot_be_looked_at_is_passed_over():
+    noise = random.Random(1)
+    assert list(HeldGenerators(dataset=[Touchy(), noise]).found.values()) == [noise]

@@ -10,6 +10,7 @@ import random
 import sysconfig
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
@@ -78,8 +79,15 @@ class HeldGenerators:
     def restore(self, states: Mapping[str, Any]) -> None:
         """Set the generators to what `capture` gave; those that it does not name stay as they are."""
         for path, generator in self.found.items():
-            if path in states:
+            if path not in states:
+                continue
+            try:
                 _write_state(generator, states[path])
+            except Exception as error:
+                raise ValueError(
+                    f"The saved state of the random generator {path} does not fit it "
+                    f"({type(generator).__name__}): {error}. Make the generator as the run did that saved it."
+                ) from error
         if missing := states.keys() - self.found.keys() - self._told:
             self._told |= missing
             logger.warning(
@@ -135,11 +143,12 @@ def _walk(parts: Mapping[str, Any], makes: bool) -> Iterator[tuple[str, Any]]:
         if isinstance(value, (*_GENERATORS, *_ITERATORS)):
             yield path, value
         elif not isinstance(value, (HeldGenerators, torch.utils.data.DataLoader)):
-            if makes:
-                _make_generator(value)
-            for name, entry in _parts_of(value):
-                if not isinstance(entry, _LEAVES):
-                    waiting.append((f"{path}{name}", entry))
+            with suppress(Exception):  # looking at an object of the user's must never stop a run
+                if makes:
+                    _make_generator(value)
+                for name, entry in _parts_of(value):
+                    if not isinstance(entry, _LEAVES):
+                        waiting.append((f"{path}{name}", entry))
 
 
 def _make_generator(collator: Any) -> None:
@@ -217,13 +226,23 @@ def _read_state(generator: Any) -> Any:
 
 def _write_state(generator: Any, state: Any) -> None:
     if isinstance(generator, np.random.Generator):
+        _check_indices(state)
         generator.bit_generator.state = _with_arrays(state)
     elif isinstance(generator, np.random.RandomState):
+        _check_indices(state)
         generator.set_state(_with_arrays(state))
     elif isinstance(generator, random.Random):
         generator.setstate(state)
     else:
         generator.set_state(state)
+
+
+def _check_indices(state: Mapping[str, Any]) -> None:
+    """Refuse indices outside their array: numpy takes them from a file unchecked, and would read there."""
+    inner = state["state"]
+    position = inner.get("pos", 0) if isinstance(inner, Mapping) else 0
+    if not 0 <= position <= 624 or not 0 <= state.get("buffer_pos", 0) <= 4:
+        raise ValueError("an index lies outside its array")
 
 
 def _with_arrays(state: Any) -> Any:
