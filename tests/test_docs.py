@@ -108,7 +108,7 @@ def test_the_report_is_made_in_python(run_page, tmp_path, capsys):
 def test_every_page_with_examples_is_run():
     pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
     run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
-    assert pages == run
+    assert pages - {"moving.md"} == run  # test_moving.py runs that one: it takes its whole process over
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -62,7 +62,8 @@ def drive(script: str, arguments: list[str], is_module: bool) -> int:
         else:
             runpy.run_path(script, run_name="__main__")
     except Exception as error:
-        sys.excepthook(type(error), error, _without_own_frames(error.__traceback__))
+        shown = error.with_traceback(_without_own_frames(error.__traceback__))
+        sys.excepthook(type(shown), shown, shown.__traceback__)
         return 1
     from footplate.checkpoint.saves import unsaved
 
