@@ -117,3 +117,12 @@ def test_a_recorder_knows_that_python_drew_behind_its_back():
         assert not recorder.compare()
         random.random()
         assert recorder.capture()["python"] == random.getstate()  # from now on every time
+
+
+@pytest.mark.parametrize("index", [-1, 625, 10**7])
+def test_a_state_of_numpy_whose_index_lies_outside_is_refused(index):
+    """numpy itself would read there, and the process would end."""
+    states = rng.to_plain(rng.capture())
+    kind, key, _, *rest = states["numpy"]
+    with pytest.raises(ValueError, match="must be from 0 to 624"):
+        rng.restore({**states, "numpy": (kind, key, index, *rest)})

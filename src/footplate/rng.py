@@ -69,7 +69,7 @@ def capture(python: Any = None) -> RandomStates:
 def restore(states: RandomStates) -> None:
     """Set all generators to what `capture` or a checkpoint gave."""
     random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
+    np.random.set_state(_checked(states["numpy"]))
     torch.set_rng_state(states["cpu"])
     if _held and "held" in states:
         _held.restore(states["held"])
@@ -155,6 +155,15 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # numpy takes no more than 32 bits
     torch.manual_seed(seed)
+
+
+def _checked(state: Any) -> Any:
+    """numpy's state; it takes the index into its array unchecked, and a file could let it read elsewhere."""
+    if len(state) > 2 and not 0 <= state[2] <= 624:
+        raise ValueError(
+            f"The state of numpy's generator has the index {state[2]}; it must be from 0 to 624."
+        )
+    return state
 
 
 def _numpy_state() -> Any:
