@@ -140,6 +140,15 @@ def test_what_was_written_in_place_must_be_saved_anew(tmp_path):
     assert disk.tries == 1
 
 
+@pytest.mark.usefixtures("without_waiting")
+def test_a_failure_is_said_before_it_is_mended(tmp_path, caplog):
+    saves, disk = Saves(), Disk(FULL)
+    write(saves, tmp_path, 3, {}, save_model=disk.save, in_background=False)
+    assert saves.retry()  # before the loop has asked for errors: an update took long
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "checkpoint-3 is tried again" in caplog.text
+
+
 def test_a_new_try_waits_longer_each_time(tmp_path, monkeypatch):
     clock = 100.0
     monkeypatch.setattr("footplate.checkpoint.saves.time.monotonic", lambda: clock)

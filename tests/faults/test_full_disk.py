@@ -42,9 +42,10 @@ class Filling(TrainerCallback):
     def __init__(self, full_at, empty_at=None):
         self.full_at, self.empty_at = full_at, empty_at
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(self, args, state, control, trainer=None, **kwargs):
         time.sleep(0.03)
         if state.global_step == self.full_at:
+            trainer._current_run.saves.join()  # what is being written is written whole
             try:
                 with open(disk / "filler", "wb", buffering=0) as file:
                     while True:

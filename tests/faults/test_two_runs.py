@@ -105,6 +105,7 @@ def test_a_second_run_is_refused_before_it_writes_anything(running, resume):
     folder, process = running
     trainer = build(folder)
     os.kill(process.pid, signal.SIGSTOP)  # so that nothing but the second run could write
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # until all of its threads have stopped
     try:
         before = contents_of(folder)
         with pytest.raises(FolderInUse, match=f"is in use by process {process.pid} on .*, which began"):

@@ -134,6 +134,7 @@ class Saves:
         refused = self._refused
         if refused is None or time.monotonic() < refused.next_try:
             return False
+        self.poll()  # an update may take longer than the wait, and the failure must be said first
         self._wait_seconds = min(2 * self._wait_seconds, LONGEST_WAIT_SECONDS)
         if refused.is_copy:
             self._write_again(refused)
