@@ -99,10 +99,25 @@ def test_a_warning_stands_on_lines_of_its_own_above_the_bar(tmp_path: Path) -> N
 
 
 def test_the_level_of_the_arguments_decides_what_is_said(tmp_path: Path) -> None:
-    info = run("well", tmp_path / "info", log_level="info").stderr
-    assert "footplate: Training Model: " in info
-    assert "Training Model" not in run("well", tmp_path / "passive").stderr
-    assert "not finite" not in run("nan", tmp_path / "error", log_level="error").stderr
+    info = run("well", tmp_path / "info", log_level="info").stderr.splitlines()
+    at = info.index("footplate: The run:")
+    assert [line.split()[0] for line in info[at + 1 : at + 7]] == [
+        *("model", "data", "batch", "run", "precision", "writes")
+    ]
+    assert info[at + 1] == "  model      Model, 300,002 parameters"
+    assert "The run:" not in run("well", tmp_path / "passive").stderr
+    quiet = run("nan", tmp_path / "error", log_level="error")
+    assert quiet.stderr == ""
+    assert "event=log step=2" in quiet.stdout  # what was asked for by logging_steps
+
+
+def test_a_terminal_shows_the_start_of_a_run_once_whatever_the_level(tmp_path: Path) -> None:
+    for level in ("passive", "info"):
+        terminal, _, code = run_on_terminal(
+            RUN, 100, "well", str(tmp_path / level), repr({"log_level": level})
+        )
+        assert code == 0
+        assert len([line for line in terminal.lines if line.startswith("  model      Model")]) == 1
 
 
 @pytest.mark.parametrize("where", ["", "footplate"])
@@ -147,6 +162,34 @@ def test_a_warning_is_seen_in_a_notebook(tmp_path: Path) -> None:
 
 
 # ---- streams that fail ----
+
+
+FAILING = RUN.replace("train_dataset=data,", "train_dataset=data, eval_dataset=data[:8],").replace(
+    'print("the end at", trainer.state.global_step)', "trainer.log_metrics('eval', trainer.evaluate())"
+)
+
+
+@pytest.mark.parametrize("reader", ["nobody", "one line", "full"])
+def test_a_stdout_that_fails_below_tables_of_samples_and_metrics_ends_nothing(
+    tmp_path: Path, reader: str
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    settings = {"save_strategy": "steps", "save_steps": 8, "eval_strategy": "steps", "eval_steps": 2}
+    settings |= {"show_samples": 3, "lr_scheduler_type": "greedy", "metric_for_best_model": "loss"}
+    settings |= {"lr_scheduler_kwargs": {"verbose": True}}
+    command = [sys.executable, "-c", FAILING, "well", str(tmp_path), repr(settings)]
+    target: Any = open("/dev/full", "w") if reader == "full" else subprocess.PIPE  # noqa: SIM115
+    process = subprocess.Popen(command, stdout=target, stderr=subprocess.PIPE, text=True, env=environment)
+    if process.stdout is not None:
+        assert reader == "nobody" or process.stdout.readline()
+        process.stdout.close()
+    assert process.stderr is not None
+    stderr = process.stderr.read()
+    assert process.wait(60) in (0, 120), stderr  # 120: Python's own flush at the exit
+    assert "Traceback" not in stderr
+    assert stderr.count("<stdout> cannot be written") == 1
+    assert (tmp_path / "checkpoint-8" / "manifest.json").is_file()
+    assert (tmp_path / "samples.jsonl").read_text().count("\n") == 3 * 4
 
 
 @pytest.mark.parametrize("disable_tqdm", [False, True])

@@ -72,8 +72,8 @@ class Voice(OwnHandler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, unless a handler of the user gets it."""
-        if is_shown_by_user(record.name):
+        """Print the record, unless a handler of the user gets it, or a terminal shows the same already."""
+        if is_shown_by_user(record.name) or (getattr(record, "is_drawn", False) and has_terminal()):
             return
         try:
             say(self.describe(record, sys.stderr), sys.stderr)
@@ -97,6 +97,27 @@ def _wrap(text: str, width: int) -> str:
         textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for line in text.split("\n")
     )
+
+
+def show_block(logger: logging.Logger, text: str, is_drawn: bool) -> None:
+    """Log lines at the level of "info", for a person who asked for more.
+
+    Args:
+        logger: Where to.
+        text: The lines.
+        is_drawn: Whether the same is shown on a terminal, if there is one, at any level.
+    """
+    logger.info("The run:\n%s", text, extra={"is_drawn": is_drawn})
+
+
+def is_quiet() -> bool:
+    """Whether only errors are to be shown."""
+    return logging.getLogger("footplate").getEffectiveLevel() >= logging.ERROR
+
+
+def has_terminal() -> bool:
+    """Whether a person looks at one of the streams."""
+    return is_terminal(sys.stderr) or is_terminal(sys.stdout)
 
 
 def install_voice() -> None:

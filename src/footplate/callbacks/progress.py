@@ -13,7 +13,7 @@ from footplate.callbacks.base import TrainerCallback
 from footplate.callbacks.facts import describe_end, describe_start, format_end, format_start
 from footplate.callbacks.lines import Columns, format_line, format_short
 from footplate.state import TrainerControl, TrainerState
-from footplate.voice import is_terminal, report_failed_stream, say
+from footplate.voice import is_quiet, is_terminal, report_failed_stream, say
 
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
@@ -201,7 +201,7 @@ class ProgressCallback(TrainerCallback):
 
 def show_start(args: Any, state: TrainerState, shared: dict[str, Any], stream: TextIO | None = None) -> None:
     """Show what a run is made of: a block for people on a terminal or `stream`, else a line on stderr."""
-    if shared.get("plan") is None:  # a loop of the user's own has no plan
+    if shared.get("plan") is None or is_quiet():  # a loop of the user's own has no plan
         return
     facts = describe_start(
         args,
@@ -222,7 +222,7 @@ def show_end(
     args: Any, state: TrainerState, seconds: float, checkpoint: str | None, stream: TextIO | None = None
 ) -> None:
     """Show what came of a run, in the same place and form as its start."""
-    if not hasattr(args, "metric_for_best_model"):  # a loop of the user's own
+    if not hasattr(args, "metric_for_best_model") or is_quiet():  # the first: a loop of the user's own
         return
     facts = describe_end(args, state, seconds, checkpoint)
     reader = stream or find_terminal()

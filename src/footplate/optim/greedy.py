@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from footplate.voice import say
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +206,8 @@ class GreedyLR(LRScheduler):
         """Set the rate of one group, and print it if `verbose`."""
         self.optimizer.param_groups[index]["lr"] = rate
         if self.verbose:
-            print(f"Evaluation {self.last_epoch}: learning rate of group {index} is now {rate:.4e}.")
+            text = f"Evaluation {self.last_epoch}: learning rate of group {index} is now {rate:.4e}."
+            say(text, sys.stdout)  # not print: a full disk must not end training
 
     def state_dict(self) -> dict[str, Any]:
         """Everything except the optimizer, as plain data."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from footplate import rng
 from footplate.arguments import TrainingArguments
+from footplate.callbacks.facts import describe_start, format_start
 from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.lock import own_folder
@@ -34,6 +35,7 @@ from footplate.training.facts import RunFacts, collect_facts
 from footplate.training.meter import as_norm
 from footplate.training.plan import choose_extension
 from footplate.training.signals import StopRequested, ignore_children
+from footplate.voice import show_block
 
 logger = logging.getLogger(__name__)
 
@@ -126,8 +128,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         # the first optimizer of a process imports for seconds, which is not the run's time
         self._current_run.plan = plan = dataclasses.replace(plan, start_time=time.time())
         self._check_evaluation(ignore_keys_for_eval)
-        logger.info("Training %s: %s", type(self.model).__name__, plan)
-
+        facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
+        show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
         try:
             if resume_from_checkpoint is not None:
