@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from accelerate import PartialState
+from accelerate.state import AcceleratorState
 
 from footplate.arguments import TrainingArguments, derived
 from footplate.outputs import ParallelMode
@@ -224,11 +225,11 @@ def test_a_level_of_our_own_logger_counts_more_than_that_of_transformers():
 
 
 def test_the_device_is_that_of_a_state_which_exists():
-    PartialState._reset_state()
+    AcceleratorState._reset_state(reset_partial_state=True)
     try:
         state = PartialState(cpu=True)
         args = TrainingArguments("runs", accelerator_config={"use_configured_state": True})
         assert args.device == state.device == torch.device("cpu")
         assert args.distributed_state.device == state.device
     finally:
-        PartialState._reset_state()
+        AcceleratorState._reset_state(reset_partial_state=True)
