@@ -81,9 +81,6 @@ LEFT_OUT = {
     "text_to_html_table": NOTEBOOK,
     "NotebookProgressBar": NOTEBOOK,
     "NotebookTrainingTracker": NOTEBOOK,
-    "DebugUnderflowOverflow": 'belongs to debug="underflow_overflow", which footplate does not have yet',
-    "detect_overflow": 'belongs to debug="underflow_overflow", which footplate does not have yet',
-    "get_abs_min_max": 'belongs to debug="underflow_overflow", which footplate does not have yet',
 }
 NEVER = {"logger"}  # every module has one
 

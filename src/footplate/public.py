@@ -190,6 +190,7 @@ from footplate.state import TRAINER_STATE_NAME, ExportableState, TrainerControl,
 from footplate.takeover import hand_back, take_over
 from footplate.trainer import Trainer
 from footplate.training.loss import LabelSmoother
+from footplate.training.overflow import DebugUnderflowOverflow, detect_overflow, get_abs_min_max
 from footplate.training.patches import (
     activate_neftune,
     align_special_tokens,
@@ -268,6 +269,7 @@ __all__ = [
     "DataCollatorWithFlattening",
     "DataCollatorWithPadding",
     "DebugOption",
+    "DebugUnderflowOverflow",
     "DefaultDataCollator",
     "DefaultFlowCallback",
     "DistributedLengthGroupedSampler",
@@ -338,6 +340,7 @@ __all__ = [
     "default_hp_space_ray",
     "default_hp_space_wandb",
     "denumpify_detensorize",
+    "detect_overflow",
     "distributed_broadcast_scalars",
     "distributed_concat",
     "enable_full_determinism",
@@ -345,6 +348,7 @@ __all__ = [
     "find_batch_size",
     "find_executable_batch_size",
     "find_last_checkpoint",
+    "get_abs_min_max",
     "get_adafactor_schedule",
     "get_available_reporting_integrations",
     "get_constant_schedule",
