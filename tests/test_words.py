@@ -1,10 +1,10 @@
-"""Words for true and false: one list for settings and environment variables."""
+"""Words for true and false, and sizes: one list for settings and environment variables."""
 
 from __future__ import annotations
 
 import pytest
 
-from footplate.words import is_true, read_flag, string_to_bool
+from footplate.words import is_true, parse_bytes, read_flag, string_to_bool
 
 TRUE = ["1", "true", "T", "yes", "Y", "ON", "True"]
 FALSE = ["0", "false", "F", "no", "N", "Off"]
@@ -37,3 +37,16 @@ def test_a_setting_must_be_one_of_the_words():
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_bool_stays_a_bool(flag):
     assert string_to_bool(flag) is flag
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("12", 12), ("12B", 12), ("5GB", 5 * 10**9), ("1.5 kb", 1500), (".5MiB", 1 << 19), ("2gi", 2 << 30)],
+)
+def test_a_size_is_read_as_bytes(text, num_bytes):
+    assert parse_bytes(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GB", "5XB", "5i", "-1GB", "1e3", "five", "\uff15GB"])
+def test_what_is_no_size_has_no_bytes(text):
+    assert parse_bytes(text) is None

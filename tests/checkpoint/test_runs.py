@@ -73,6 +73,17 @@ def test_weights_that_were_sealed_by_hand_are_of_the_run_without_a_name(tmp_path
     assert find_origin(tmp_path / "checkpoint-1").run_id == ""
 
 
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_manifest_names_the_run_of_a_checkpoint_that_lost_its_state(tmp_path, damage):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    (staging / "model.safetensors").write_bytes(WEIGHTS)
+    (staging / "trainer_state.json").write_text("{}")
+    seal(staging, tmp_path / "checkpoint-1", "mine")
+    state = tmp_path / "checkpoint-1" / "trainer_state.json"
+    state.unlink() if damage == "gone" else state.write_text("[")
+    assert find_origin(tmp_path / "checkpoint-1").run_id == "mine"
+
+
 def test_nobody_wrote_a_folder_without_state_and_manifest(tmp_path):
     (tmp_path / "checkpoint-1").mkdir()
     (tmp_path / "checkpoint-1" / "notes.txt").write_text("mine")
