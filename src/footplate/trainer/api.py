@@ -305,8 +305,8 @@ class TrainerApi(TrainerBase):
         missing = [name for name in left if name != Position.__name__]
         if missing:
             logger.warning(
-                "The checkpoint has the state of callbacks that this Trainer does not have: %s. They are left "
-                "out. Pass them as callbacks=[...] if the run should go on with them.",
+                "The checkpoint has the state of callbacks that this Trainer does not have: %s. They are "
+                "left out. Pass them as callbacks=[...] if the run should go on with them.",
                 ", ".join(missing),
             )
 
