@@ -277,3 +277,29 @@ def test_a_system_that_starts_no_more_threads_ends_no_run(tmp_path, monkeypatch,
     assert trainer.train().global_step == 4  # there are threads again
     assert client.calls[0] == "open"
     assert client.finish(20)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "nested", "types"])
+def test_files_that_somebody_else_put_into_the_folder_end_no_run(tmp_path, kind):
+    names = ("events.jsonl", "samples.jsonl", "trackers/client.json", "report.html", "log_history.csv")
+    contents = {
+        "nested": "[" * 100_000 + "\n",
+        "types": '{"run_id": 3, "kind": [], "step": "x", "num_sent": -1}\n',
+    }
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.write_text(contents[kind])
+    client = Client()
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "show_samples": 2, "save_strategy": "steps"}
+    assert len(train(tmp_path, client, save_steps=4, **settings).drawn) == 4
+    assert client.finish(20)
+    assert (tmp_path / "checkpoint-4" / "manifest.json").is_file()
+    assert '"kind": "log"' in (tmp_path / "events.jsonl").read_text()
+    assert '"step": 4' in (tmp_path / "samples.jsonl").read_text()
