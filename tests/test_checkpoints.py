@@ -351,7 +351,9 @@ def test_the_first_ctrl_c_seals_a_checkpoint_and_raises_keyboard_interrupt(tmp_p
 
 def test_what_waits_for_a_keyboard_interrupt_runs_after_the_checkpoint(tmp_path):
     indented = "".join(f"    {line}\n" for line in SCRIPT.strip().splitlines())
-    script = f"try:\n{indented}except KeyboardInterrupt:\n    import os\n    print(os.listdir({{folder!r}}))\n"
+    script = (
+        f"try:\n{indented}except KeyboardInterrupt:\n    import os\n    print(os.listdir({{folder!r}}))\n"
+    )
     code, output = signal_at_step_3(tmp_path, script, signal.SIGINT)
     assert code == 0
     assert "checkpoint-" in output

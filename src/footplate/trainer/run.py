@@ -16,8 +16,8 @@ from footplate.checkpoint.lock import FolderLock
 from footplate.checkpoint.resume import Differences
 from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
-from footplate.optim.kept_step import KeptStep
 from footplate.data.generators import HeldGenerators
+from footplate.optim.kept_step import KeptStep
 from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
