@@ -123,6 +123,7 @@ def build(folder: str | Path, case: Case, *callbacks: TrainerCallback) -> Traine
             "gradient_accumulation_steps": 2,
             "learning_rate": 0.01,
             "logging_steps": 2,
+            "report": False,  # its thread would write into a folder that is being removed
             "save_strategy": "steps",
             "save_steps": case.save_steps,
             **dict(case.settings),
