@@ -30,6 +30,7 @@ def build_loader(
     sampler: Sampler[Any] | Iterable[Any] | None = None,
     is_training: bool = False,
     device: torch.device | None = None,
+    non_blocking: bool = False,
 ) -> Loader:
     """The loader that the arguments describe; `sampler` may be a `BatchSampler`, and streams take none."""
     settings: dict[str, Any] = {
@@ -51,7 +52,7 @@ def build_loader(
         rank=args.process_index,
         shows_progress=not args.disable_tqdm,
         device=device,
-        non_blocking=bool(args.accelerator_config.non_blocking),
+        non_blocking=non_blocking,
         **settings,
     )
 

@@ -103,6 +103,7 @@ class Data(TrainerApi):
             sampler=sampler,
             is_training=is_training,
             device=self._device,
+            non_blocking=bool(self.args.accelerator_config.non_blocking),
         )
         if dataloader_key is not None and self.args.dataloader_persistent_workers:
             loader.is_resumed = dataloader_key in self._current_run.plan.start.eval_loaders
