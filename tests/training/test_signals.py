@@ -64,9 +64,7 @@ def handlers_as_they_were():
     assert after == before
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)], ids=str
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)], ids=str)
 def test_a_process_told_to_end_finishes_its_work_and_says_by_which_signal(number, code):
     program = """
         with StopSignals() as stop:
