@@ -352,13 +352,13 @@ setups = st.builds(
 ).filter(lambda setup: setup.is_possible)
 
 
-@settings(max_examples=28, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(setups, stops)
 def test_a_run_that_is_terminated_anywhere_goes_on_as_if_it_had_not_been(setup, stop):
     assert_same(straight(setup), interrupted(setup, [stop]))
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(setups, st.lists(stops, min_size=3, max_size=3))
 def test_three_resumes_in_a_row_are_exact(setup, stops):
     assert_same(straight(setup), interrupted(setup, stops))
@@ -379,6 +379,7 @@ def test_persistent_workers_of_the_users_own_loader_give_the_same_rows_and_are_n
     assert "DataLoader has persistent_workers=True" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["held rows", "held stream"])
 def test_persistent_workers_and_evaluation_are_resumed_exactly(kind):
     setup = Setup(kind, workers=2, persistent=True, masks=True)
