@@ -941,7 +941,7 @@ def test_difference_a_loss_that_is_not_a_number_is_not_hidden(tmp_path: Path) ->
     expected, found = ([entry["loss"] for entry in run[0].state.log_history[:-1]] for run in (theirs, ours))
     assert np.isfinite(expected).all()
     assert found[0] == expected[0]
-    assert np.isnan(found[1:]).tolist() == [False, True]  # the mean of the finite ones, as long as there are any
+    assert np.isnan(found[1:]).tolist() == [False, True]  # the mean of the finite ones, if there are any
     assert [entry.get("nonfinite") for entry in ours[0].state.log_history] == [None, 2, 4, None]
 
 
