@@ -49,14 +49,9 @@ class Strategy:
         with torch.no_grad():
             # the same bits as torch's clip_grad_norm_ in half the time: that one sorts the tensors first
             norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            if max_norm > 0 and not _is_below(norm, max_norm):
+            if max_norm > 0:
                 torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
         return norm
-
-
-def _is_below(norm: torch.Tensor, max_norm: float) -> bool:
-    """Whether clipping would multiply by one, in any precision; False where the device would have to wait."""
-    return norm.device.type == "cpu" and norm.item() + 1e-5 < 0.9 * max_norm
 
 
 def _clip_mixed(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
