@@ -292,6 +292,4 @@ def _compare_versions(was: Settings, now: Settings, changed: list[str]) -> list[
 def _compare_code(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
     if "python" in changed:  # another version of Python compiles the same code to something else
         return []
-    return [
-        (f"code of {key}", str(was[key])[:8], str(now[key])[:8], NOTICED, _OTHER_CODE) for key in changed
-    ]
+    return [(f"code of {key}", str(was[key])[:8], str(now[key])[:8], NOTICED, _OTHER_CODE) for key in changed]
