@@ -21,7 +21,7 @@ CLOCKS = ("_runtime", "_per_second", "step_time", "_preparation_time")
 OURS_IN_A_CHECKPOINT = {"manifest.json", "loader.pt"}
 LIBRARIES = ["original", "footplate"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # two runs, each with seconds of imports
 
 
 def run(library: str, script: str, *words: str) -> str:
