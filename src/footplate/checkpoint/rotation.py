@@ -149,7 +149,7 @@ def _split_off_removable(checkpoints: list[Path], keep: Collection[str]) -> tupl
     return checkpoints, [path for path in checkpoints if path.name not in protected]
 
 
-def find_strangers(folder: Folder) -> frozenset[str]:
+def find_foreign_folders(folder: Folder) -> frozenset[str]:
     """Names of folders that are named as checkpoints and that no run wrote: they belong to the user."""
     found = find_checkpoint_folders(folder)
     return frozenset(path.name for path in found if not _is_empty(path) and not is_written_by_a_run(path))
@@ -163,14 +163,14 @@ def remove_other_runs(folder: Folder, limit: int | None, run_id: str) -> list[Pa
     return [path for path in others[:num_surplus] if _remove(path)]
 
 
-def make_way(checkpoint: Folder, run_id: str, strangers: Collection[str] | None = None) -> None:
+def make_way(checkpoint: Folder, run_id: str, foreign_folders: Collection[str] | None = None) -> None:
     """Before a run writes a checkpoint: say if one of another run is replaced, and keep what no run wrote.
 
     Args:
         checkpoint: The folder that will be written.
         run_id: The run that writes it.
-        strangers: Names that were there before the run and that no run wrote. Another folder without the
-            marks of a run was begun by code of this run, and what is in it becomes part of the checkpoint.
+        foreign_folders: Names that were there before the run and that no run wrote. Another folder without
+            the marks of a run was begun by code of this run, and what is in it becomes part of the checkpoint.
     """
     path = Path(checkpoint)
     if not os.path.lexists(path) or _is_empty(path) or belongs_to(path, run_id):
@@ -184,7 +184,7 @@ def make_way(checkpoint: Folder, run_id: str, strangers: Collection[str] | None 
                 path,
             )
         return
-    if strangers is not None and path.name not in strangers and path.is_dir():
+    if foreign_folders is not None and path.name not in foreign_folders and path.is_dir():
         return
     aside = next(
         name

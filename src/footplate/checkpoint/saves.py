@@ -42,7 +42,7 @@ class Saves:
         self.sealed_folder: str | None = None  # of the newest sealed checkpoint
         self.sealed_step: int | None = None
         self.sealed_names: set[str] = set()  # of all folders that were sealed
-        self.strangers: frozenset[str] = frozenset()  # named as checkpoints, and there before the run
+        self.foreign_folders: frozenset[str] = frozenset()  # named as checkpoints, and there before the run
         self._requested_step: int | None = None
         self._refused: _Refused | None = None  # set by the thread; the loop takes it away before a new try
         self._wait_seconds = FIRST_WAIT_SECONDS

@@ -57,7 +57,7 @@ class Saving(TrainerApi):
         if not self.args.should_save:
             return
         run.saves.join()  # one copy, one write: the last one must be done with both
-        rotation.make_way(folder, run.identity.run_id, run.saves.strangers)
+        rotation.make_way(folder, run.identity.run_id, run.saves.foreign_folders)
 
         def save_now(staging: str) -> None:
             traits.call_with_declared(self.save_model, output_dir=staging, _internal_call=True)

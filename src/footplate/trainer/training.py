@@ -19,7 +19,7 @@ from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.lock import own_folder
 from footplate.checkpoint.publish import load_loader_state
-from footplate.checkpoint.rotation import find_strangers, remove_leftovers
+from footplate.checkpoint.rotation import find_foreign_folders, remove_leftovers
 from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
@@ -89,7 +89,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 self.args, self._device, shared, identity, Resume(changes, extension, checkpoint), lock
             )
             run.facts = RunFacts(facts)
-            run.saves.strangers = find_strangers(folder)
+            run.saves.foreign_folders = find_foreign_folders(folder)
             self.is_in_train = True
             try:
                 self._prepare_model_for_run(trial, checkpoint)
