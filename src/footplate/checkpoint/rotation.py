@@ -170,7 +170,7 @@ def make_way(checkpoint: Folder, run_id: str, foreign_folders: Collection[str] |
         checkpoint: The folder that will be written.
         run_id: The run that writes it.
         foreign_folders: Names that were there before the run and that no run wrote. Another folder without
-            the marks of a run was begun by code of this run, and what is in it becomes part of the checkpoint.
+            the marks of a run was begun by code of this run, and its files become part of the checkpoint.
     """
     path = Path(checkpoint)
     if not os.path.lexists(path) or _is_empty(path) or belongs_to(path, run_id):
