@@ -347,15 +347,6 @@ def test_a_batch_that_was_half_used_is_cut():
     assert ids(loader)[0] == [0, 1]
 
 
-def test_other_data_than_before_is_told(caplog):
-    loader = noisy_loader("random")
-    next(iter(loader))
-    state = {**loader.state_dict(), "length": 30}
-    loader.load_state_dict(state)
-    list(loader)
-    assert "has 23 samples and had 30" in caplog.text
-
-
 def equal(state, other):
     """Whether two states hold the same, tensors included."""
     state, other = dict(state), dict(other)

@@ -11,8 +11,8 @@ from transformers import Trainer, trainer_pt_utils, trainer_utils
 
 from footplate.evaluation.metrics import (
     denumpify_detensorize,
+    find_best,
     format_metrics_table,
-    is_better,
     metrics_format,
     plain_numbers,
     prefix_keys,
@@ -131,4 +131,4 @@ def test_an_unknown_metric_for_best_names_what_there_is():
     ],
 )
 def test_better_means_strictly_better(new, best, greater, expected):
-    assert is_better(new, best, greater) is expected
+    assert find_best(new, best, greater).is_new is expected

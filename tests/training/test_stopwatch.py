@@ -26,16 +26,18 @@ def test_all_the_time_of_a_run_is_accounted_for(tmp_path):
     told: list[dict[str, float]] = []
 
     class Note(footplate.TrainerCallback):
-        def on_train_begin(self, args, state, control, **kwargs):
-            self.start = time.perf_counter()
-
-        def on_train_end(self, args, state, control, **kwargs):
-            self.elapsed = time.perf_counter() - self.start
+        def on_train_end(self, args, state, control, trainer=None, **kwargs):
+            self.elapsed = time.perf_counter() - trainer.start
 
         def on_log(self, args, state, control, seconds=None, **kwargs):
             told.append(seconds)
 
     class Slow(footplate.Trainer):
+        def _prepare_for_training(self, *args):
+            model = super()._prepare_for_training(*args)
+            self.start = time.perf_counter()  # the stopwatch is new
+            return model
+
         def get_batch_samples(self, *args):
             time.sleep(0.01)
             return super().get_batch_samples(*args)
