@@ -261,6 +261,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_every_module_can_be_the_first_to_be_imported():
     modules = ["footplate." + file.removesuffix(".py").removesuffix("/__init__") for file in FILES]
     names = [name.replace("/", ".") for name in modules if not name.endswith(("__init__", "__main__"))]

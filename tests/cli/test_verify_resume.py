@@ -82,6 +82,7 @@ def script(tmp_path, monkeypatch):
     return "scripts/train.py"
 
 
+@pytest.mark.slow
 def test_an_exact_resume_after_a_kill_is_confirmed(script, tmp_path, capsys):
     assert main(["verify-resume", "--kill", "--at", "5", "--keep", "kept", script, "--flag"]) == 0
     straight, interrupted, resumed, verdict = capsys.readouterr().out.splitlines()
