@@ -76,7 +76,7 @@ def _load(path: Path, mmap: bool) -> Any:
 
 
 def _check_archive(path: Path) -> None:
-    """Raise if this is no file, or an archive that grows when it is read: torch does not compress."""
+    """Raise if this is not a file, or is an archive that grows when it is read: torch does not compress."""
     with open_regular(path) as file:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:

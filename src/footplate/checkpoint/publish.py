@@ -44,7 +44,7 @@ class Contents:
             self.schedule, self.scaler = copy.deepcopy((self.schedule, self.scaler))
 
     def leave_out_states(self) -> None:
-        """Leave optimizer, schedule, scaler and generators to whoever writes the model."""
+        """Leave optimizer, schedule, scaler and generators to the code that writes the model."""
         self.optimizer = self.schedule = self.scaler = self.rng = None
 
     def save(self, folder: Path) -> None:

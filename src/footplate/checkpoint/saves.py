@@ -200,7 +200,7 @@ class Saves:
         unsaved.append(f"update {self._requested_step}")
         logger.error(
             "THE LAST CHECKPOINT, OF UPDATE %s, WAS NOT SAVED: %s. %s. The trained model is in memory: save "
-            "it elsewhere with trainer.save_model(folder), or mend the cause and call trainer.save_model().",
+            "it elsewhere with trainer.save_model(folder), or fix the cause and call trainer.save_model().",
             self._requested_step,
             error or self._last_failure or "see the log",
             f"The newest one on disk is of update {self.sealed_step}"

@@ -62,7 +62,7 @@ def _split(state: Mapping[str, Any], max_bytes: int | None) -> list[dict[str, An
         if name in aliases:
             part_of[aliases[name]][name] = tensor
             continue
-        size = getattr(tensor, "nbytes", 0)  # what is no tensor is refused when it is written
+        size = getattr(tensor, "nbytes", 0)  # anything but a tensor is refused when it is written
         if max_bytes is not None and parts[-1] and num_bytes + size > max_bytes:
             parts.append({})
             num_bytes = 0

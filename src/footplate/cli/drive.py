@@ -67,7 +67,7 @@ def drive(script: str, arguments: list[str], is_module: bool) -> int:
         return 1
     from footplate.checkpoint.saves import unsaved
 
-    return 1 if unsaved else 0  # else nobody would look for the model that is gone with this process
+    return 1 if unsaved else 0  # the model in memory ends with this process
 
 
 def _without_own_frames(traceback: Any) -> Any:

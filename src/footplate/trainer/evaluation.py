@@ -20,7 +20,7 @@ class Evaluation:
     """One pass over a set, or a round of such passes over several sets.
 
     Args:
-        dataset: What is evaluated; the sets by name for a round; None where nobody said.
+        dataset: What is evaluated; the sets by name for a round; None if it is not known.
         name: Which of several sets it is.
         prefix: What every key of its metrics begins with.
         outer: The evaluation inside which this one happens: a round, or one whose callbacks asked for it.

@@ -243,7 +243,7 @@ def explain_failed_trial(which: str, failure: str) -> str:
     return (
         f"compute_metrics was tried on the first batch of {which}, and evaluation failed: "
         f"{failure.rstrip('.')}. Training goes on. If this is not for the few rows of one batch, an "
-        "evaluation will end it with this error: mend it now."
+        "evaluation will end it with this error: fix it now."
     )
 
 

@@ -234,7 +234,7 @@ class DataCollatorForLanguageModeling(DataCollatorMixin):
         for name in names:
             value = getattr(self, name)
             if value is None or not 0 <= value <= 1:
-                raise ValueError(f"{name}={value!r} is no probability: give a number from 0 to 1.")
+                raise ValueError(f"{name}={value!r} is not a probability: give a number from 0 to 1.")
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob={self.mask_replace_prob} plus random_replace_prob="

@@ -119,7 +119,7 @@ def pad_labels(labels: Sequence[Any], length: int, fill: int, padding_side: str)
 
 
 def measure_labels(labels: Sequence[Any]) -> list[int]:
-    """The length of each row of labels, or an error where a row is no sequence."""
+    """The length of each row of labels, or an error where a row is not a sequence."""
     for number, row in enumerate(labels):
         if not hasattr(row, "__len__") or isinstance(row, str) or getattr(row, "ndim", 1) == 0:
             raise ValueError(
