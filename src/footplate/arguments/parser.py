@@ -260,7 +260,7 @@ class HfArgumentParser(ArgumentParser):
         return tuple(filled)
 
     def read_value(self, name: str, value: Any) -> Any:
-        """The value of a field from a file or a dictionary; an error names the field if the value does not fit it."""
+        """The value of a field from a file or a dictionary; an error names the field that it does not fit."""
         try:
             return read_file_value(value, self.kinds[name])
         except ValueError as error:
