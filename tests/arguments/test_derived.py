@@ -192,7 +192,7 @@ def test_the_device_is_found_without_importing_accelerate():
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("level", [*derived.LEVELS, "passive"])
+@pytest.mark.parametrize("level", [*derived.log_levels, "passive"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_log_level_of_a_process_equals_the_original(level, rank, launched, monkeypatch):
     settings = {"log_level": level, "log_level_replica": "error"}

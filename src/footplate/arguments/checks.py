@@ -7,10 +7,11 @@ from collections.abc import Callable
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from footplate.arguments.derived import LEVELS, has_bf16, has_configured_state, has_tf32
+from footplate.arguments.derived import has_bf16, has_configured_state, has_tf32
 from footplate.arguments.durations import parse_duration
 from footplate.arguments.notices import warn_once
 from footplate.arguments.suggest import check_word
+from footplate.arguments.texts import trainer_log_levels
 from footplate.arguments.unsupported import warn_of_no_effect
 from footplate.outputs import IntervalStrategy, SaveStrategy, SchedulerType
 
@@ -64,8 +65,8 @@ NUMBERS: dict[str, Range] = {
 }
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "log_level": (*LEVELS, "passive"),
-    "log_level_replica": (*LEVELS, "passive"),
+    "log_level": tuple(trainer_log_levels),
+    "log_level_replica": tuple(trainer_log_levels),
     "include_num_input_tokens_seen": ("all", "non_padding", "no"),
     "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance", "weighted"),
     "loss_weighting": ("batches", "items"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from footplate import comm
+from footplate.arguments.texts import log_levels
 from footplate.voice import install_voice
 from footplate.words import read_flag
 
@@ -31,14 +32,6 @@ LOCAL_RANK_VARIABLES = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MV2_COMM_WORLD_LOCAL_RANK",
 )
-LEVELS = {
-    "detail": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 
 
 def find_number(variables: tuple[str, ...], default: int) -> int:
@@ -150,8 +143,8 @@ def apply_tf32(args: TrainingArguments) -> None:
 
 def find_log_level(name: str) -> int:
     """The number of a level's name; "passive" is the level that the application has set."""
-    if name in LEVELS:
-        return LEVELS[name]
+    if name in log_levels:
+        return log_levels[name]
     own = logging.getLogger("footplate")
     if not own.level and "transformers" in sys.modules:
         # scripts set transformers' level, and then ask the arguments for it
@@ -163,8 +156,8 @@ def apply_log_level(args: TrainingArguments) -> None:
     """Show footplate's log at the level of this process; "passive" leaves the level to the application."""
     install_voice()
     level = args.log_level if args.should_log else args.log_level_replica
-    if level in LEVELS:
-        logging.getLogger("footplate").setLevel(LEVELS[level])
+    if level in log_levels:
+        logging.getLogger("footplate").setLevel(log_levels[level])
 
 
 def plan_warmup_steps(warmup_steps: float, num_training_steps: int) -> int:
