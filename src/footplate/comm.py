@@ -44,6 +44,32 @@ def barrier() -> None:
         torch.distributed.barrier()
 
 
+def gather_objects(value: Any) -> list[Any]:
+    """The plain values of all processes in the order of ranks, on every process."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    torch.distributed.all_gather_object(values, value)
+    return values
+
+
+def broadcast_object(value: Any) -> Any:
+    """The plain value of the first process, on every process."""
+    if world_size() == 1:
+        return value
+    holder = [value]
+    torch.distributed.broadcast_object_list(holder, src=0)
+    return holder[0]
+
+
+def find_store() -> torch.distributed.Store | None:
+    """The key-value store that the processes met at: it answers without waiting for others."""
+    if not is_distributed():
+        return None
+    store: torch.distributed.Store = torch.distributed.distributed_c10d._get_default_store()
+    return store
+
+
 def gather(tensors: Any) -> Any:
     """The rows of all processes in the order of ranks; the tensors must have the same shape everywhere."""
     num_processes = world_size()

@@ -68,9 +68,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "log_level": tuple(trainer_log_levels),
     "log_level_replica": tuple(trainer_log_levels),
     "include_num_input_tokens_seen": ("all", "non_padding", "no"),
-    "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance", "weighted"),
+    "train_sampling_strategy": (
+        *("random", "sequential", "group_by_length", "batch_rebalance", "weighted"),
+        "keyed",  # ours: computed at any position, without memory
+    ),
     "loss_weighting": ("batches", "items"),
     "on_nonfinite": ("warn", "skip", "raise"),
+    "metrics_on": ("every_rank", "first_rank"),
     "include_for_metrics": ("inputs", "loss"),
     "ddp_backend": ("nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl", "ccl"),
     "dataloader_multiprocessing_context": ("fork", "spawn", "forkserver"),
@@ -224,7 +228,7 @@ def check_sample_weights(args: TrainingArguments) -> None:
 
 def check_times(args: TrainingArguments) -> None:
     """Refuse lengths of time that cannot be read."""
-    for name in ("save_every", "max_time"):
+    for name in ("save_every", "max_time", "hang_timeout"):
         value = getattr(args, name)
         if value is not None:
             parse_duration(value, name)

@@ -273,6 +273,20 @@ class TrainingArguments(OldNamesAccepted):
     max_shard_size: int | str | None = own(
         None, "Split saved weights into files of at most this size, such as `5GB`.", metavar="SIZE"
     )
+    metrics_on: str = own(
+        "every_rank",
+        "Several processes: where compute_metrics runs; on the first rank alone, no other holds predictions.",
+        choices=CHOICES["metrics_on"],
+    )
+    hang_timeout: float | str | None = own(
+        "10min", "Several processes: name a rank that stands still for this long.", metavar="TIME"
+    )
+    order_memory_limit: int | str | None = own(
+        "4GB", "Memory for the order of an epoch, beyond which a notice names the keyed order.", metavar="SIZE"
+    )
+    save_full_model: bool = own(
+        False, "FSDP: write the weights of each checkpoint as a whole model too, not only in shards."
+    )
 
     def __post_init__(self) -> None:
         settle(self)
@@ -358,6 +372,11 @@ class TrainingArguments(OldNamesAccepted):
     def max_time_seconds(self) -> float | None:
         """`max_time` in seconds."""
         return None if self.max_time is None else parse_duration(self.max_time, "max_time")
+
+    @property
+    def hang_seconds(self) -> float | None:
+        """`hang_timeout` in seconds."""
+        return None if self.hang_timeout is None else parse_duration(self.hang_timeout, "hang_timeout")
 
     @property
     def should_log(self) -> bool:
