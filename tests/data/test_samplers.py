@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset
 from transformers import trainer_pt_utils as original
 
 from footplate.data import samplers
+from footplate.data.keyed import KeyedOrder
 from footplate.data.order import LengthGroupedOrder, RandomOrder, SequentialOrder, WeightedOrder
 from footplate.data.samplers import (
     DistributedLengthGroupedSampler,
@@ -177,15 +178,19 @@ def test_ranks_share_grouped_samples_and_pad_alike(drop_last):
     assert list(ranks[0]) != shares[0]
 
 
-ARGS = SimpleNamespace(seed=42, data_seed=None, length_column_name="length")
+SETTINGS = {"seed": 42, "length_column_name": "length", "order_memory_limit": "4GB", "should_log": True}
+ARGS = SimpleNamespace(data_seed=None, **SETTINGS)
 
 
 def test_orders_are_chosen_by_name_with_the_data_seed_before_the_seed():
-    seeded = SimpleNamespace(seed=42, data_seed=0, length_column_name="length")
+    seeded = SimpleNamespace(data_seed=0, **SETTINGS)
     for args, seed in ((ARGS, 42), (seeded, 0)):
         order = build_order("random", TEXTS, args, batch_size=4)
         assert type(order) is RandomOrder
         assert list(order) == list(RandomOrder(50, seed))
+        keyed = build_order("keyed", TEXTS, args, batch_size=4)
+        assert type(keyed) is KeyedOrder
+        assert list(keyed) == list(KeyedOrder(50, seed))
     assert type(build_order("sequential", TEXTS, ARGS, batch_size=4)) is SequentialOrder
     weighted = build_order("weighted", TEXTS, ARGS, batch_size=4, weights=[1.0] * 50)
     assert type(weighted) is WeightedOrder

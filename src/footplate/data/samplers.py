@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
+from footplate.data.keyed import KeyedOrder
 from footplate.data.lengths import find_lengths, read_column
 from footplate.data.order import (
     LengthGroupedOrder,
@@ -20,6 +21,7 @@ from footplate.data.order import (
     WeightedOrder,
     group_by_length,
 )
+from footplate.data.order_memory import parse_order_limit, warn_of_memory
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 LengthsLike = Sequence[int] | np.ndarray[Any, Any] | torch.Tensor
 Weights = Sequence[float] | np.ndarray[Any, Any] | torch.Tensor
 
-SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance", "weighted")
+SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance", "weighted", "keyed")
+WITHOUT_MEMORY = ("sequential", "keyed")  # orders that are computed, not listed
 
 
 def build_order(
@@ -41,10 +44,15 @@ def build_order(
 ) -> SampleOrder:
     """The order called `strategy` over `dataset`, seeded by `data_seed` or else `seed`."""
     seed = args.seed if args.data_seed is None else args.data_seed
+    memory_limit = parse_order_limit(args.order_memory_limit)  # refused if it is no size
+    if args.should_log and strategy in SAMPLING_STRATEGIES and strategy not in WITHOUT_MEMORY:
+        warn_of_memory(strategy, len(dataset), memory_limit)
     if strategy == "random":
         return RandomOrder(len(dataset), seed)
     if strategy == "sequential":
         return SequentialOrder(len(dataset))
+    if strategy == "keyed":
+        return KeyedOrder(len(dataset), seed)
     if strategy in ("group_by_length", "batch_rebalance"):  # one process has nothing to balance
         lengths = find_lengths(dataset, args.length_column_name, model_input_name)
         return LengthGroupedOrder(lengths, batch_size, seed)
