@@ -16,6 +16,7 @@ from footplate.comm import move_to_device
 from footplate.data.order import SampleOrder, SequentialOrder
 from footplate.data.row_pass import Requests, RowPass, find_order
 from footplate.data.samplers import IterableDatasetShard
+from footplate.data.shares import Ranks, Turn, count_rounds
 from footplate.data.stream_pass import StreamPass, StreamSettings, load_end
 from footplate.data.worker_reads import SeededRows, collate_rows, fetch_rows, seed_of
 
@@ -30,7 +31,8 @@ class Loader(DataLoader[Any]):
     Args:
         is_training: Move to the next epoch after a whole pass, and tell samplers and dataset.
         seed: What random reads of workers depend on, besides epoch and position.
-        rank: Which of several processes this is: the workers of each draw other numbers.
+        rank: Which of several processes this is, if their data differ: their workers draw other numbers.
+        ranks: Which of several processes this is, if they share out the same data in rounds of batches.
         shows_progress: Show a bar where samples must be read again to find a position.
         device: Where batches are moved to when they are handed out.
         non_blocking: Do not wait for that.
@@ -44,6 +46,7 @@ class Loader(DataLoader[Any]):
         is_training: bool = False,
         seed: int = 0,
         rank: int = 0,
+        ranks: Ranks = Ranks(),
         shows_progress: bool = True,
         device: torch.device | None = None,
         non_blocking: bool = False,
@@ -51,8 +54,10 @@ class Loader(DataLoader[Any]):
     ) -> None:
         super().__init__(dataset, **kwargs)
         self.device, self.non_blocking = device, non_blocking
-        self.is_training = is_training
+        self.is_training, self.ranks = is_training, ranks
         self.iteration = 0
+        self.gradient_state: Any = None  # Accelerate's, which is told when a pass begins and ends
+        self.end_of_dataloader, self.remainder = False, -1  # what it asks for then
         self.seed = seed_of(seed, rank)
         self.shows_progress = shows_progress
         self.keeps_unused = False  # set by who calls `settle` after every update
@@ -71,12 +76,31 @@ class Loader(DataLoader[Any]):
         """The order that this loader cuts into batches, if it is one that can be sought in."""
         return find_order(self.batch_sampler)
 
+    def __len__(self) -> int:
+        drop_last = bool(getattr(self.batch_sampler, "drop_last", self.drop_last))
+        return count_rounds(super().__len__(), self.ranks, drop_last)
+
     def given_indices(self) -> range | list[int] | None:
         """The rows that an evaluation was given so far, in their order; None where they have no index."""
         rows = self._pass
         if not isinstance(rows, RowPass) or self.is_training or not self.in_order:
             return None
-        return range(rows.num_samples_given) if self._is_sequential else rows.given_indices()
+        is_whole = self._is_sequential and self.ranks.count == 1
+        return range(rows.num_samples_given) if is_whole else rows.given_indices()
+
+    @property
+    def last_turn(self) -> Turn | None:
+        """How the batch that was handed out last is shared with other processes; None if nobody knows."""
+        return getattr(self._pass, "last_turn", None)
+
+    def given_weights(self) -> list[float]:
+        """Of each batch since the last `settle`: what its loss is multiplied by; empty for 1 each."""
+        return self._pass.given_weights() if isinstance(self._pass, (RowPass, StreamPass)) else []
+
+    @property
+    def samples_done(self) -> int:
+        """Samples of the epoch that finished updates have used, over all processes."""
+        return int(self.state_dict()["num_samples"])
 
     @property
     def _is_sequential(self) -> bool:
@@ -116,7 +140,7 @@ class Loader(DataLoader[Any]):
         """Samples in a batch of all processes together."""
         sampler: Any = self.sampler if isinstance(self.sampler, BatchSampler) else self.batch_sampler
         size: int | None = getattr(sampler, "batch_size", self.batch_size)
-        return size
+        return None if size is None else size * self.ranks.count
 
     @property
     def total_dataset_length(self) -> int:
@@ -143,7 +167,7 @@ class Loader(DataLoader[Any]):
         if self.order is not None:
             self.order.check_position(position)
         if num_batches is None:
-            num_batches = -(-position // (self.batch_size or 1))
+            num_batches = -(-position // ((self.batch_size or 1) * self.ranks.count))
         self._start = {"epoch": self.iteration, "num_samples": position, "num_batches": num_batches}
 
     def set_epoch(self, epoch: int) -> None:
@@ -166,6 +190,8 @@ class Loader(DataLoader[Any]):
         self._start = None
         self._pass_epoch = self.iteration
         batches = self._begin(start)
+        if self.gradient_state is not None:
+            batches = Announced(batches, self)
         if self.device is not None and self.device.type != "cpu":
             batches = Moved(batches, self.device, self.non_blocking)
         return self._pass_over(batches) if self.is_training else batches
@@ -181,7 +207,7 @@ class Loader(DataLoader[Any]):
             load_end(self.dataset, state)
             self._held_by_workers = [share.get("held") for share in state.get("shares", ())]
         elif self._is_ours() and self.order is None:
-            RowPass(self.batch_sampler, state, data=self._data())
+            RowPass(self.batch_sampler, state, data=self._data(), ranks=self.ranks)
 
     def _start_of(self, epoch: int) -> dict[str, Any] | None:
         """Where the next pass is to go on, if it is one of this epoch."""
@@ -194,9 +220,10 @@ class Loader(DataLoader[Any]):
             return foreign.take(super().__iter__(), self.shows_progress)
         base_seed = self._draw_base_seed()
         if not self.reads_stream:
-            remembers = not self.is_training and not self._is_sequential
+            is_whole = self._is_sequential and self.ranks.count == 1
+            remembers = not self.is_training and not is_whole
             self._pass = rows = RowPass(
-                self.batch_sampler, start, self.keeps_unused, remembers, data=self._data()
+                self.batch_sampler, start, self.keeps_unused, remembers, self._data(), self.ranks
             )
             if self.num_workers > 0:
                 return self._take_rows(rows, base_seed)
@@ -266,6 +293,7 @@ class Loader(DataLoader[Any]):
             is_training=self.is_training,
             shows_progress=self.shows_progress,
             finish=pin if self._pins() else None,
+            ranks=self.ranks,
         )
 
     def _is_ours(self) -> bool:
@@ -316,6 +344,40 @@ class ForeignPass:
     def state(self) -> dict[str, Any]:
         """How far the pass got."""
         return {"num_samples": self._num_used * self.batch_size, "num_batches": self._num_used}
+
+
+class Announced:
+    """Batches of which Accelerate is told when they begin and end, for its `gather_for_metrics`.
+
+    Args:
+        batches: Where they come from.
+        loader: Whose they are; it holds what Accelerate asks for.
+    """
+
+    def __init__(self, batches: Iterator[Any], loader: Loader) -> None:
+        self._batches, self._loader, self._num_left = batches, loader, find_length(loader)
+        loader.end_of_dataloader, loader.remainder = False, -1
+        loader.gradient_state._add_dataloader(loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            loader.gradient_state._remove_dataloader(loader)
+            raise
+        if self._num_left is not None:
+            self._num_left -= 1
+            loader.end_of_dataloader = self._num_left == 0
+        if loader.end_of_dataloader and loader.last_turn is not None:
+            loader.remainder = loader.last_turn.num_round % (loader.total_batch_size or 1)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
 
 
 class Moved:

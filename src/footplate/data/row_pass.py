@@ -16,12 +16,13 @@ from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.shares import FILL, Ranks, Turn, deal_lists
 from footplate.data.stream_watch import snapshot
 from footplate.data.worker_reads import mix_seed
 
 logger = logging.getLogger(__name__)
 
-_KEPT = ("order", "length", "start_states")
+_KEPT = ("order", "length", "start_states", "head")
 _DRAWS_ON = (
     "The sampler draws from the global random generators for every batch, between the draws of the model: a "
     "resumed run cannot repeat that and will read other samples than this one. Draw the whole order in "
@@ -38,6 +39,7 @@ class RowPass:
         keeps_unused: Whether batches count as used at `settle` only, not when they are handed out.
         remembers: Keep the lists, for `given_indices`.
         data: What is read, by name: generators that it holds are not the sampler's.
+        ranks: Which of several processes this is; samples are counted over all of them.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class RowPass:
         keeps_unused: bool = False,
         remembers: bool = False,
         data: Mapping[str, Any] | None = None,
+        ranks: Ranks = Ranks(),
     ) -> None:
-        self._data = data or {}
+        self._data, self.ranks = data or {}, ranks
         self.batch_sampler: Any = batch_sampler
-        self.start = start or {}
+        self.start = without_batches_of_others(start or {}, ranks)
         self.order = find_order(batch_sampler)
         # what a repetition of this pass would need to know
         self._pass_state = {name: self.start[name] for name in _KEPT if name in self.start}
@@ -60,22 +63,51 @@ class RowPass:
         self._sampler_state: Any = self.start.get("sampler")  # after the last list that was used
         rows_ahead = self.start.get("ahead_rows", ())
         self._first_sample = self._num_samples + sum(rows_ahead)
-        # of each list that is drawn and not used: its rows, and the state of the sampler after it
-        self._drawn: deque[tuple[int, Any]] = deque((rows, self._sampler_state) for rows in rows_ahead)
+        weights_ahead = self.start.get("ahead_weights", [1.0] * len(rows_ahead))
+        # of each list that is drawn and not used: its turn, and the state of the sampler after it
+        self._drawn: deque[tuple[Turn, Any]] = deque(
+            (Turn((), 0, rows, weight=weight), self._sampler_state)
+            for rows, weight in zip(rows_ahead, weights_ahead, strict=True)
+        )
         self._num_given = 0  # how many of these were handed out
         self.num_samples_given = self._num_samples
+        self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._lists: list[Any] | None = [] if remembers else None
         self._ahead: ReadAhead | None = None  # where this process reads
+        self._head: list[Any] = []  # the rows that the epoch begins with, if several processes share it
         # at once, though no batch may be left to ask for: the sampler must be where the earlier pass left it
         self._source = self._draw() if start is not None else None
 
     def __iter__(self) -> Iterator[Any]:
+        return (turn.rows for turn in self._turns())
+
+    def _turns(self) -> Iterator[Turn]:
+        """What this process gets, batch by batch."""
         source = self._draw() if self._source is None else self._source
-        for indices, sampler_state in source:
-            self._drawn.append((len(indices), sampler_state))
+        for turn, sampler_state in self._deal(source):
+            self._drawn.append((turn, sampler_state))
             if self._lists is not None:
-                self._lists.append(indices)
-            yield indices
+                self._lists.append(turn.rows[: turn.num_own])
+            yield turn
+
+    def _deal(self, lists: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Turn, Any]]:
+        """The turns of this process, each with the state of the sampler after its round."""
+        if self.ranks.count == 1:
+            return ((Turn(rows, len(rows), len(rows)), state) for rows, state in lists)
+        size: int | None = getattr(self.batch_sampler, "batch_size", None)
+        drop_last = bool(getattr(self.batch_sampler, "drop_last", False))
+        if self.order is None and self.ranks.ending == FILL and not drop_last:
+            lists = self._keep_head(lists)
+        return deal_lists(lists, self.ranks, size, drop_last, self._pass_state.get("head", self._head))
+
+    def _keep_head(self, lists: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Keep the rows that a pass begins with: those of a sampler cannot be drawn again at its end."""
+        if self._first_sample == 0:
+            first = list(islice(lists, self.ranks.count))
+            rows = [int(row) if hasattr(row, "__index__") else row for part, _ in first for row in part]
+            self._pass_state["head"] = rows
+            lists = chain(first, lists)
+        return lists
 
     def read_here(self, read: Callable[[Any], Any]) -> ReadAhead:
         """The batches that `read` makes of the lists, in this process."""
@@ -85,9 +117,9 @@ class RowPass:
     def requests(self, seed: int) -> Iterator[tuple[int, Any]]:
         """The lists for workers, each with the seed of its position."""
         position = self._first_sample
-        for indices in self:
-            yield mix_seed(seed, position), indices
-            position += len(indices)
+        for turn in self._turns():
+            yield mix_seed(seed, position + turn.offset), turn.rows
+            position += turn.num_round
 
     def count(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches that others read of these lists, after those that an earlier pass had read."""
@@ -97,7 +129,8 @@ class RowPass:
 
     def _note_given(self) -> None:
         """The batch of the next list was handed out."""
-        self.num_samples_given += self._drawn[self._num_given][0]
+        self.last_turn = turn = self._drawn[self._num_given][0]
+        self.num_samples_given += turn.num_round
         self._num_given += 1
         if not self._keeps_unused:
             self.settle()
@@ -105,8 +138,8 @@ class RowPass:
     def settle(self) -> None:
         """An update was made of all that was handed out."""
         for _ in range(self._num_given):
-            num_rows, self._sampler_state = self._drawn.popleft()
-            self._num_samples += num_rows
+            turn, self._sampler_state = self._drawn.popleft()
+            self._num_samples += turn.num_round
             self._num_batches += 1
         self._num_given = 0
         if self._ahead is not None and self._keeps_unused:
@@ -119,8 +152,13 @@ class RowPass:
 
     def given_indices(self) -> list[int]:
         """The rows handed out so far, in their order."""
-        indices = chain.from_iterable(self._lists or ())
-        return [int(index) for index in islice(indices, self.num_samples_given)]
+        lists = self._lists or []
+        num_given = len(lists) - len(self._drawn) + self._num_given  # the others were read ahead
+        return [int(index) for index in chain.from_iterable(lists[:num_given])]
+
+    def given_weights(self) -> list[float]:
+        """Of each batch since the last `settle`: what its loss is multiplied by."""
+        return [turn.weight for turn, _ in islice(self._drawn, self._num_given)]
 
     def state(self) -> dict[str, Any]:
         """How far the pass got, counting what was used and not what was drawn ahead."""
@@ -131,7 +169,11 @@ class RowPass:
         sampler_state = self._sampler_state
         if "ahead" in state:
             drawn = list(islice(self._drawn, len(state["ahead"])))
-            state["ahead_rows"], sampler_state = [rows for rows, _ in drawn], drawn[-1][1]
+            state["ahead_rows"], sampler_state = [turn.num_round for turn, _ in drawn], drawn[-1][1]
+            if self.ranks.count > 1:
+                state["ahead_weights"] = [turn.weight for turn, _ in drawn]
+        if self.ranks.count > 1:
+            state["ranks"] = [self.ranks.rank, self.ranks.count]
         return state if sampler_state is None else {**state, "sampler": sampler_state}
 
     def _draw(self) -> Iterator[tuple[Any, Any]]:
@@ -154,8 +196,17 @@ class RowPass:
         """Slices of the plan; nothing before the start is looked at."""
         settings = {**order.settings(), **self.start.get("order", {})}
         self._pass_state = {"order": settings, "length": len(order)}
-        order.seek(self._first_sample, settings)
-        return cut_batches(order.draw(), self.batch_sampler.batch_size, self.batch_sampler.drop_last)
+        size, first = self.batch_sampler.batch_size, self._first_sample
+        order.check_position(first)
+        if self.ranks.count == 1:
+            order.seek(first, settings)
+            indices = order.draw()
+        else:  # the last round may be filled up with the rows that come first
+            order.seek(0, settings)
+            indices = order.draw()
+            self._head = list(indices[: size * self.ranks.count])
+            indices = indices[first:]
+        return cut_batches(indices, size, self.batch_sampler.drop_last)
 
     def _replay(self) -> Iterator[Any]:
         """The lists of a sampler that only knows how to start over, on the numbers that it first drew from.
@@ -171,7 +222,7 @@ class RowPass:
         saved = self.start.get("start_states")
         if saved is None:
             saved = rng.to_plain({**rng.capture(), "own": own.capture()})
-        self._pass_state = {"start_states": saved}
+        self._pass_state["start_states"] = saved
         if isinstance(saved.get("own"), Mapping):
             own.restore(saved["own"])
         if self._first_sample == 0:
@@ -197,6 +248,13 @@ class RowPass:
 
     def _all_lists(self) -> Iterator[Any]:
         return iter(self.batch_sampler)
+
+
+def without_batches_of_others(state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """A state without the batches in it, if another process or number of processes had read them."""
+    if list(state.get("ranks", (0, 1))) == [ranks.rank, ranks.count]:
+        return state
+    return {name: value for name, value in state.items() if not name.startswith("ahead")}
 
 
 class Requests:

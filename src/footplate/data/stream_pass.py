@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from tqdm import tqdm
 from footplate import rng
 from footplate.data.generators import HeldGenerators
 from footplate.data.read_ahead import ReadAhead
-from footplate.data.saved_state import find_state, has_state, plain_copy
+from footplate.data.saved_state import find_state, has_state, is_plain, plain_copy
+from footplate.data.shares import Ranks, Turn, deal_samples
 from footplate.data.stream_watch import FirstBatch, is_from_datasets
 from footplate.data.worker_reads import Collate, mix_seed, seed_generators, seed_of
 
@@ -36,6 +37,7 @@ class Share:
     has_ended: bool = False
     held: Any = None  # the generators that a worker's copy of dataset and collator holds, as they are here
     held_before: Any = None  # and as they were when the pass began
+    head: list[Any] | None = None  # the first samples, to fill up the last round of several processes with
 
     def with_batch_size(self, batch_size: int) -> Share:
         """The same place, read on in batches of `batch_size`."""
@@ -63,6 +65,12 @@ class StreamSettings:
     is_training: bool = False
     shows_progress: bool = True
     finish: Callable[[Any], Any] | None = None  # what this process, not a worker, makes of a batch
+    ranks: Ranks = Ranks()  # several processes read the same stream, and each keeps its part of a round
+
+    @property
+    def round_size(self) -> int:
+        """Samples that a batch of each process takes together."""
+        return self.batch_size * self.ranks.count
 
 
 class StreamReader:
@@ -85,7 +93,8 @@ class StreamReader:
         start_states: rng.RandomStates | None = None,
     ) -> None:
         self.settings, self.dataset = settings, settings.dataset
-        self.share = share.with_batch_size(settings.batch_size)
+        self.share = share.with_batch_size(settings.round_size)
+        self.turn: Turn | None = None  # of the last batch
         self.worker, self.seed = worker, seed
         self.start_states = start_states
         self._keeps_place = keeps_place(self.dataset)
@@ -175,17 +184,31 @@ class StreamReader:
         return samples
 
     def _read(self, samples: Iterator[Any]) -> Any:
-        rows = list(islice(samples, self.settings.batch_size))
+        rows = list(islice(samples, self.settings.round_size))
         if self._first is not None:
             self._first.report()
             self._first = None
-        is_short = len(rows) < self.settings.batch_size
+        is_short = len(rows) < self.settings.round_size
         if is_short:
             self.share = replace(self.share, has_ended=True)
         if not rows or (is_short and self.settings.drop_last):
             return _NOTHING
         self.share = replace(self.share, num_samples=self.share.num_samples + len(rows))
-        return self.settings.collate(rows)
+        return self.settings.collate(self._deal(rows))
+
+    def _deal(self, rows: list[Any]) -> list[Any]:
+        """The samples of this process."""
+        ranks = self.settings.ranks
+        if ranks.count == 1:
+            self.turn = Turn((), len(rows), len(rows))
+            return rows
+        if self.share.num_samples == len(rows):  # the first round; Accelerate fills up with so many of it
+            head = rows[: ranks.count]
+            self.share = replace(self.share, head=head if all(map(is_plain, head)) else None)
+        turn = deal_samples(rows, ranks, self.settings.batch_size, self.share.head or ())
+        self.turn = turn._replace(rows=())
+        own: list[Any] = turn.rows
+        return own
 
     def _forget_start(self) -> None:
         """Let the next pass begin at the beginning: streams of `datasets` keep the state they were given."""
@@ -215,7 +238,7 @@ class WorkerStream(IterableDataset[Any]):
         if worker.id <= self.last_worker:
             yield None  # had its turn in this round already
         for batch in reader:
-            yield worker.id, reader.state(), batch
+            yield worker.id, reader.state(), reader.turn, batch
 
 
 class StreamPass:
@@ -238,7 +261,7 @@ class StreamPass:
         start: dict[str, Any] | None = None,
         keeps_unused: bool = False,
     ) -> None:
-        start = start or {}
+        start = for_ranks(start or {}, settings.ranks)
         self.settings, self._keeps_unused = settings, keeps_unused
         self.num_workers: int = start.get("num_workers", num_workers)
         self.num_batches: int = start.get("num_batches", 0)  # handed out
@@ -248,12 +271,16 @@ class StreamPass:
         else:
             num_readers = max(self.num_workers, 1)
             num_samples = start.get("num_samples", 0)
-            self.shares, self.last_worker = deal_out(num_samples, settings.batch_size, num_readers)
+            self.shares, self.last_worker = deal_out(num_samples, settings.round_size, num_readers)
         self._start = start
         self._num_samples: int = start.get("num_samples", 0)  # handed out, where this process reads
         # where each batch ends that this process has read and not used, and how many of them were handed out
         self._ends: deque[int] = deque(start.get("ahead_ends", ()))
         self._num_given = 0
+        # of each batch that was read and not used: its turn
+        self._turns: deque[Turn] = deque(Turn((), 0, 0, weight=w) for w in start.get("ahead_weights", ()))
+        self._given_turns: list[Turn] = []
+        self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._start_states: rng.RandomStates = start.get("start_states") or rng.to_plain(rng.capture())
         self._reader = StreamReader(settings, self.shares[0], start_states=self._start_states)
         self._ahead = ReadAhead(
@@ -270,14 +297,21 @@ class StreamPass:
         finish = self.settings.finish
         for batch in self._reader:
             self._ends.append(self._reader.share.num_samples)
+            assert self._reader.turn is not None
+            self._turns.append(self._reader.turn)
             yield batch if finish is None else finish(batch)
 
     def _note_given(self) -> None:
         self._num_samples = self._ends[self._num_given]
+        self._note_turn(self._turns.popleft())
         self._num_given += 1
         self.num_batches += 1
         if not self._keeps_unused:
             self.settle()
+
+    def _note_turn(self, turn: Turn) -> None:
+        self._given_turns.append(turn)
+        self.last_turn = turn
 
     def for_workers(self, held: Sequence[Any] = ()) -> WorkerStream:
         """What to give to the loader whose workers read.
@@ -295,7 +329,8 @@ class StreamPass:
         for item in items:
             if item is None:
                 continue
-            self.last_worker, share, batch = item
+            self.last_worker, share, turn, batch = item
+            self._note_turn(turn)
             self.shares[self.last_worker] = share
             self.num_batches += 1
             if not self._keeps_unused:
@@ -308,8 +343,13 @@ class StreamPass:
         for _ in range(self._num_given):
             self._ends.popleft()
         self._num_given = 0
+        self._given_turns.clear()
         if self._keeps_unused:
             self._ahead.settle()
+
+    def given_weights(self) -> list[float]:
+        """Of each batch since the last `settle`: what its loss is multiplied by."""
+        return [turn.weight for turn in self._given_turns]
 
     def rewind(self) -> None:
         """Forget what was read since the last finished update: another process reads it again."""
@@ -330,11 +370,16 @@ class StreamPass:
         if is_unused and (self.num_workers > 0 or self._is_rewound or not self._reader.has_begun):
             return self._start
         state = {**self._used, "num_workers": self.num_workers}
+        if self.settings.ranks.count > 1:
+            state["ranks"] = [self.settings.ranks.rank, self.settings.ranks.count]
         if self.num_workers > 0:
             state["num_samples"] = sum(share.num_samples for share in state["shares"])
         else:
             state.update(self._ahead.state(), last_worker=self.last_worker, start_states=self._start_states)
-            state["ahead_ends"] = list(islice(self._ends, len(state.get("ahead", ()))))
+            num_ahead = len(state.get("ahead", ()))
+            state["ahead_ends"] = list(islice(self._ends, num_ahead))
+            turns = islice(chain(self._given_turns, self._turns), num_ahead)
+            state["ahead_weights"] = [turn.weight for turn in turns]
             state["shares"] = [
                 self._ahead.place or self._find_share([state["num_samples"], *state["ahead_ends"]])
             ]
@@ -345,6 +390,16 @@ class StreamPass:
         if self._is_rewound or self._reader.share.num_samples != ends[-1]:
             return replace(self._reader.share, num_samples=ends[-1], stream=None, has_ended=False)
         return self._reader.state()
+
+
+def for_ranks(state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """A state without what this process had read ahead, if another number of processes goes on."""
+    is_same = list(state.get("ranks", (0, 1))) == [ranks.rank, ranks.count]
+    if is_same or state.get("num_workers", 0) > 0:
+        return state
+    # the reader stood behind those batches: it finds the place before them by reading again
+    left_out = ("shares", "last_worker", "ahead", "ahead_ends", "ahead_states", "ahead_weights")
+    return {name: value for name, value in state.items() if name not in left_out}
 
 
 def deal_out(num_samples: int, batch_size: int, num_readers: int) -> tuple[list[Share], int]:
