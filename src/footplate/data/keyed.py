@@ -143,6 +143,8 @@ class KeyedIndices(Sequence[int]):
         return self._reader.read(range(chosen, chosen + 1))[0]
 
     def __iter__(self) -> Iterator[int]:
-        starts = range(0, len(self), BLOCK_SIZE)
-        blocks = (self._reader.read(self._positions[start : start + BLOCK_SIZE]) for start in starts)
-        return chain.from_iterable(blocks)
+        positions = self._positions
+        if 0 < len(positions) <= BLOCK_SIZE:  # a batch
+            return iter(self._reader.read(positions))
+        blocks = (positions[start : start + BLOCK_SIZE] for start in range(0, len(positions), BLOCK_SIZE))
+        return chain.from_iterable(map(self._reader.read, blocks))
