@@ -7,15 +7,18 @@ import queue
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
-
-import torch
+from typing import TYPE_CHECKING, TypeVar
 
 from footplate.comm import find_store, rank
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 Answer = TypeVar("Answer")
 
 STORE_TIMEOUT = timedelta(seconds=10)
+
+_connections: dict[str, Store] = {}  # the store of the process group, and our connection
 
 
 class Board:
@@ -25,8 +28,10 @@ class Board:
     can wait call it directly; others use `ask_within`.
     """
 
-    def __init__(self, store: torch.distributed.Store, name: str) -> None:
-        self._store = torch.distributed.PrefixStore(f"footplate/{name}", _connect_again(store))
+    def __init__(self, store: Store, name: str) -> None:
+        from torch._C._distributed_c10d import PrefixStore  # torch can be built without it
+
+        self._store = PrefixStore(f"footplate/{name}", _connect_again(store))
 
     def write(self, key: str, text: str) -> None:
         """Put a text under a key, in place of what was there."""
@@ -80,17 +85,23 @@ def ask_within(seconds: float, question: Callable[[], Answer], otherwise: Answer
         return otherwise
 
 
-def _connect_again(store: torch.distributed.Store) -> torch.distributed.Store:
-    """A second connection: on a shared one, a thread has to wait as long as another one waits for a key."""
+def _connect_again(store: Store) -> Store:
+    """A second connection: on a shared one, a thread has to wait as long as another one waits for a key.
+
+    All boards of a process have the same one, since nobody waits on it: a launcher has room for a limited
+    number of connections.
+    """
     if not hasattr(store, "clone") or not _is_network_store(store):  # torch 2.6 cannot; files do not need it
         return store
-    own: torch.distributed.Store = store.clone()
-    own.set_timeout(STORE_TIMEOUT)
-    return own
+    if _connections.get("of") is not store:
+        own: Store = store.clone()
+        own.set_timeout(STORE_TIMEOUT)
+        _connections.update({"of": store, "own": own})
+    return _connections["own"]
 
 
-def _is_network_store(store: torch.distributed.Store) -> bool:
-    while isinstance(store, torch.distributed.PrefixStore):
+def _is_network_store(store: Store) -> bool:
+    while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return hasattr(store, "port")
 

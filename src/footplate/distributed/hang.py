@@ -112,7 +112,8 @@ class Watched:
         if num_asked != self._num_asked:
             self._num_asked = num_asked
             self.board.write(f"stacks/{self.number}", json.dumps(asdict(collect_stacks())))
-            if is_due and self.number < NUM_REPORTERS:
+            is_reporting = self._report_at != float("inf")
+            if is_due and not is_reporting and self.number < NUM_REPORTERS:
                 self._before = self._read_places()
                 # every living rank tells its place at least twice until then
                 self._report_at = now + 2.5 * self.interval + 0.5

@@ -64,7 +64,7 @@ def collect_stacks() -> Stacks:
 
 
 def is_in_collective(frame: FrameType) -> bool:
-    """Whether the innermost function is one that waits for other ranks, as backward does in its reductions."""
+    """Whether the innermost function waits for other ranks, as backward does in its reductions."""
     code = frame.f_code
     path = code.co_filename.replace(os.sep, "/")
     return any(place in path for place in WAITING_PLACES) or code.co_name == "_engine_run_backward"

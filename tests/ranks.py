@@ -1,0 +1,62 @@
+"""Runs a script on several real processes, with torchrun or without it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 120  # a machine that does much else needs this long to start four interpreters
+
+
+@dataclass
+class Result:
+    """What a command left: its exit code, everything it printed, and when it ended."""
+
+    code: int
+    output: str
+    ended_at: float
+
+    def times(self, word: str) -> list[float]:
+        """The times in lines such as "raised at 12.5"."""
+        lines = self.output.splitlines()
+        return [float(line.split(" at ")[1]) for line in lines if line.startswith(f"{word} at ")]
+
+
+def torchrun(script: Path, *args: str, num_processes: int = 2) -> Result:
+    """Run a script with torchrun on this machine."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    return _wait([_start([*launcher, str(script), *args], {})])[0]
+
+
+def run_each(script: Path, *args: str, num_processes: int = 2) -> list[Result]:
+    """Run a script once per rank without a launcher: rank 0 holds the store."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(num_processes)}
+    ranks = [{**common, "RANK": str(number)} for number in range(num_processes)]
+    return _wait([_start([str(script), *args], variables) for variables in ranks])
+
+
+def _start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _wait(processes: list[subprocess.Popen[str]]) -> list[Result]:
+    try:
+        outputs = [(process.communicate(timeout=SECONDS)[0], time.time()) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [Result(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
