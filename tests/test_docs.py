@@ -65,6 +65,12 @@ def test_a_run_begins_and_then_goes_on_from_its_newest_checkpoint(run_page, tmp_
     assert steps == [1, 2, 3, 4]
 
 
+def test_a_billion_rows_are_sought_in_at_once(run_page):
+    first_batch = run_page("data.md")["first_batch"]
+    assert len(set(first_batch)) == 8
+    assert all(0 <= index < 1_000_000_000 for index in first_batch)
+
+
 def test_generation_learns_its_answers(run_page, capsys):
     assert run_page("generation.md")["trainer"].state.best_metric == 1.0
     assert "['red <end>', 'green <end>', 'blue <end>']" in capsys.readouterr().out
