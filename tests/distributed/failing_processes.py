@@ -34,7 +34,8 @@ def main(way: str, failing_rank: int) -> None:
     signal.signal(signal.SIGTERM, lambda *received: None)  # as in training, where SIGTERM saves first
     torch.distributed.init_process_group("gloo")
     total = torch.ones(4)
-    with FailureWatch(grace=1.0, interval=0.2) as watch:
+    grace = 1.0 if way == "linger" else 30.0
+    with FailureWatch(grace, interval=0.2) as watch:
         for turn in range(10):
             if turn == 5 and torch.distributed.get_rank() == failing_rank:
                 time.sleep(0.5)  # the other rank waits in its collective, and both have said that they live

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 import ranks
 from footplate.distributed import failures
+from footplate.distributed.board import Board
 from footplate.distributed.failures import FailureWatch, is_collective_error
 
 SCRIPT = Path(__file__).with_name("failing_processes.py")
@@ -109,6 +111,22 @@ def test_one_process_is_not_watched_and_keeps_its_error():
     assert type(caught.value) is ValueError
     assert watch.find_failure() is None
     assert watch.explain(RuntimeError("gloo")) is None
+
+
+def test_only_ranks_that_said_nothing_count_as_killed():
+    board = Board(HashStore(), "test")
+    watch = FailureWatch()
+    watch._board, watch._num_ranks = board, 5
+    beats = ["4 here 10", "9 here 11", failures.FINISHED, failures.STOPPED, None]
+    for number, beat in enumerate(beats):
+        if beat is not None:
+            board.write(f"beat/{number}", beat)
+    told = watch.explain(RuntimeError("gloo: Connection closed by peer"))
+    assert str(told).startswith("Rank 1 (here, process 11) no longer answers and left no error")
+    assert watch._find_silent(board, [beats[0], "8 here 11", *beats[2:]]) == (
+        "Rank 2 finished training before the others."
+    )
+    assert watch._find_silent(board, ["3 here 10", "8 here 11", "7 here 12", *beats[3:]]) is None
 
 
 def test_many_killed_ranks_are_named_in_one_sentence():

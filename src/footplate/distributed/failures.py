@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 MAX_TRACEBACK = 20_000  # characters; of a longer one the end is kept
 ANSWER_SECONDS = 2.0  # how long to wait for a store, and for another rank to say what happened
-FINISHED = "finished"
+FINISHED, STOPPED = "finished", "stopped"  # in place of a beat: without an error, because of one
 # parts of the messages of collectives that failed because of another process
 COLLECTIVE_MARKS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe")
 
@@ -70,19 +70,22 @@ class FailureWatch:
         self.grace = grace
         self.interval = interval
         self._rank = rank()
+        self._num_ranks = world_size()
         self._failure: Failure | None = None  # of another rank; written by the thread
         self._is_told = False  # this rank knows that the run has failed: nobody has to end it by force
         self._was_announced = False  # by this rank
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         name = f"failures/{next(_numbers)}"  # counted by every process, also where there is no board
-        self._board = open_board(name) if world_size() > 1 else None
+        self._board = open_board(name) if self._num_ranks > 1 else None
 
     def __enter__(self) -> FailureWatch:
         if self._board is not None:
             remove_record()
-            thread = threading.Thread(target=self._watch, args=(self._board,), name="footplate-failures")
-            thread.daemon = True
-            thread.start()
+            self._thread = threading.Thread(
+                target=self._watch, args=(self._board,), name="footplate-failures", daemon=True
+            )
+            self._thread.start()
         return self
 
     def __exit__(
@@ -92,6 +95,8 @@ class FailureWatch:
             told = self.report(error) if error is not None else None
         finally:
             self._stop.set()
+            if self._thread is not None:
+                self._thread.join(timeout=1.0)  # it may wait for a store that does not answer
         if told is not None:
             raise told from None  # what the collective said would hide what happened
 
@@ -132,7 +137,8 @@ class FailureWatch:
         if board is None:
             return None
         before = ask_within(ANSWER_SECONDS, lambda: self._read_beats(board), None)
-        failure = self._wait_for_failure()
+        # torch prints a page of its own for each question to a store that is gone
+        failure = self._failure if before is None else self._wait_for_failure()
         if failure is not None:
             told = RankFailed(self._describe(failure), failure)
         else:
@@ -161,18 +167,19 @@ class FailureWatch:
         return None if failure is None or failure.rank == self._rank else failure
 
     def _read_beats(self, board: Board) -> list[str | None]:
-        return [board.read(f"beat/{number}") for number in range(world_size())]
+        return [board.read(f"beat/{number}") for number in range(self._num_ranks)]
 
     def _find_silent(self, board: Board, before: list[str | None] | None) -> str | None:
         """A sentence that names the ranks that ended without an announcement; None if all are alive."""
-        after = ask_within(ANSWER_SECONDS, lambda: self._read_beats(board), None)
+        after = None if before is None else ask_within(ANSWER_SECONDS, lambda: self._read_beats(board), None)
         if before is None or after is None:
             return describe_lost_store()
-        silent = [number for number, beat in enumerate(after) if beat is not None and beat == before[number]]
-        finished = [number for number in silent if str(after[number]).startswith(FINISHED)]
-        killed = [number for number in silent if number not in (*finished, self._rank)]
+        own = self._rank
+        silent = {n: beat for n, beat in enumerate(after) if beat and beat == before[n] and n != own}
+        finished = [number for number, beat in silent.items() if beat == FINISHED]
+        killed = [number for number, beat in silent.items() if beat not in (FINISHED, STOPPED)]
         if killed:
-            return describe_killed([_name_rank(number, str(after[number])) for number in killed])
+            return describe_killed([_name_rank(number, silent[number]) for number in killed])
         if finished:
             names = [f"Rank {number}" for number in finished]
             return f"{join_names(names)} finished training before the others."
@@ -180,7 +187,7 @@ class FailureWatch:
 
     def _wait_until_read(self, board: Board) -> None:
         deadline = time.monotonic() + ANSWER_SECONDS
-        while board.add("read", 0) < world_size() - 1 and time.monotonic() < deadline:
+        while board.add("read", 0) < self._num_ranks - 1 and time.monotonic() < deadline:
             time.sleep(0.05)
 
     # ---- the thread ----
@@ -200,8 +207,7 @@ class FailureWatch:
                     self._end_process(self._failure)
                 if self._stop.wait(self.interval):
                     break
-            if not self._is_told:
-                board.write(f"beat/{self._rank}", FINISHED)
+            board.write(f"beat/{self._rank}", STOPPED if self._is_told else FINISHED)
 
     def _end_process(self, failure: Failure) -> None:
         """End a process that may never come back from its collective."""
