@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from footplate.checkpoint.kinds import holds_weights, is_read_by_resume
+from footplate.checkpoint.kinds import MAX_INDEX_BYTES, holds_weights, is_read_by_resume
+from footplate.checkpoint.seal import HASH_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES, read_manifest
 from footplate.checkpoint.shard_layout import MODEL_SHARDS, Part, Stored, is_sharded_checkpoint, read_sharded
-from footplate.disk import open_regular, replacing
+from footplate.disk import open_regular, read_json, replacing
 
 WEIGHTS_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
 MAX_FILE_BYTES = 5_000_000_000
 
 _BLOCK_BYTES = 16 << 20
@@ -49,39 +51,76 @@ def consolidate(
             "with fsdp; weights of other runs are whole already."
         )
     stored, aliases = read_sharded(source / MODEL_SHARDS)
-    sources = {name: _find_sources(name, tensor) for name, tensor in stored.items()}
+    sources = _find_sources(stored)
     target.mkdir(parents=True, exist_ok=True)
+    if (target / MANIFEST_NAME).is_file():
+        read_manifest(target)  # raises if it is damaged, before anything is written
     files = _split(sources, max_file_bytes)
     names = [WEIGHTS_NAME]
     if len(files) > 1:
         names = [f"model-{number:05d}-of-{len(files):05d}.safetensors" for number in range(1, len(files) + 1)]
-    for name, tensors in zip(names, files, strict=True):
-        with replacing(target / name) as file:
+    entries: dict[str, Any] = {}
+    with ExitStack() as stack:  # all files are written before the first takes its name
+        for name, tensors in zip(names, files, strict=True):
+            file = HashedFile(stack.enter_context(replacing(target / name)))
             _write_file(file, {tensor: stored[tensor] for tensor in tensors}, sources, aliases)
-            os.fsync(file.fileno())
+            entries[name] = file.finish()
+        if len(files) > 1:
+            file = HashedFile(stack.enter_context(replacing(target / INDEX_NAME)))
+            file.write(_describe(names, files, sources))
+            entries[INDEX_NAME] = file.finish()
+    _update_manifest(target, entries, _remove_earlier(target, entries))
     _copy_beside(source, target)
-    return _write_index(target, names, files, sources)
+    return target / (INDEX_NAME if len(files) > 1 else WEIGHTS_NAME)
 
 
-def _find_sources(name: str, stored: Stored) -> list[Source]:
-    """Where the bytes of a tensor's parts are, in the order of the parts."""
-    sources = []
-    for part in sorted(stored.parts, key=lambda part: part.offsets):
-        if prod(part.sizes):
-            start, end = _read_header(part.path)[name]
-            sources.append(Source(part, start, end - start))
+class HashedFile:
+    """A file that is written from start to end, and what the manifest of a checkpoint says of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.new(HASH_NAME)
+        self.num_bytes = 0
+
+    def write(self, block: bytes) -> None:
+        """Add bytes."""
+        self.file.write(block)
+        self.digest.update(block)
+        self.num_bytes += len(block)
+
+    def finish(self) -> dict[str, Any]:
+        """Flush the file to the disk; returns its size and hash."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return {"size": self.num_bytes, "hash": self.digest.hexdigest()}
+
+
+def list_files(written: Path) -> list[Path]:
+    """The files that `consolidate` wrote: the weights, and their index if there are several."""
+    if written.suffix != ".json":
+        return [written]
+    shards = set(read_json(written, MAX_INDEX_BYTES)["weight_map"].values())
+    return [*sorted(written.with_name(name) for name in shards), written]
+
+
+def _find_sources(stored: Mapping[str, Stored]) -> dict[str, list[Source]]:
+    """Where the bytes of each tensor's parts are, in the order of the parts."""
+    paths = {part.path for tensor in stored.values() for part in tensor.parts}
+    places = {path: _read_places(path) for path in paths}
+    sources: dict[str, list[Source]] = {}
+    for name, tensor in stored.items():
+        parts = sorted((part for part in tensor.parts if prod(part.sizes)), key=lambda part: part.offsets)
+        sources[name] = [Source(part, *places[part.path][name]) for part in parts]
     return sources
 
 
-@lru_cache(maxsize=4096)
-def _read_header(path: Path) -> dict[str, tuple[int, int]]:
-    """For each tensor in a file that safetensors has checked, where its bytes begin and end."""
+def _read_places(path: Path) -> dict[str, tuple[int, int]]:
+    """For each tensor in a file that safetensors has checked, where its bytes begin and their number."""
     with open_regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
-    base = 8 + size
     places = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
-    return {name: (base + start, base + end) for name, (start, end) in places.items()}
+    return {name: (8 + size + start, end - start) for name, (start, end) in places.items()}
 
 
 def _split(sources: Mapping[str, list[Source]], max_bytes: int) -> list[list[str]]:
@@ -99,7 +138,7 @@ def _split(sources: Mapping[str, list[Source]], max_bytes: int) -> list[list[str
 
 
 def _write_file(
-    file: BinaryIO,
+    file: HashedFile,
     tensors: Mapping[str, Stored],
     sources: Mapping[str, list[Source]],
     aliases: Mapping[str, str],
@@ -122,9 +161,8 @@ def _write_file(
 
 def _read_blocks(tensor: Stored, sources: list[Source]) -> Iterator[bytes]:
     """The bytes of a whole tensor: parts one after another, or row by row if they are side by side."""
-    split = next(
-        (dim for dim, size in enumerate(tensor.shape) if sources and sources[0].part.sizes[dim] != size), 0
-    )
+    sizes = sources[0].part.sizes if sources else tensor.shape
+    split = next((dim for dim, size in enumerate(tensor.shape) if sizes[dim] != size), 0)
     num_rows = prod(tensor.shape[:split])
     with ExitStack() as stack:
         files = [stack.enter_context(open_regular(source.part.path)) for source in sources]
@@ -145,23 +183,35 @@ def _read_exactly(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
         yield block
 
 
-def _write_index(
-    target: Path, names: list[str], files: list[list[str]], sources: Mapping[str, list[Source]]
-) -> Path:
-    """Write which tensor is in which file, if there are several; remove weights of an earlier call."""
-    index = target / f"{WEIGHTS_NAME}.index.json"
-    for path in target.glob("model*.safetensors"):
-        if re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors", path.name) and path.name not in names:
-            path.unlink()  # a reader could take them
-    if len(names) == 1:
-        index.unlink(missing_ok=True)
-        return target / names[0]
+def _describe(names: list[str], files: list[list[str]], sources: Mapping[str, list[Source]]) -> bytes:
+    """The index that says which tensor is in which file."""
     places = {tensor: name for name, tensors in zip(names, files, strict=True) for tensor in tensors}
     total = sum(source.num_bytes for parts in sources.values() for source in parts)
     content = {"metadata": {"total_size": total}, "weight_map": places}
-    with replacing(index) as file:
-        file.write((json.dumps(content, indent=2, sort_keys=True) + "\n").encode())
-    return index
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _remove_earlier(target: Path, names: Collection[str]) -> list[str]:
+    """Remove whole weights that an earlier call left in another number of files: a reader could take them."""
+    pattern = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+    earlier = [name for name in os.listdir(target) if pattern.fullmatch(name) and name not in names]
+    for name in earlier:
+        (target / name).unlink()
+    return earlier
+
+
+def _update_manifest(target: Path, entries: Mapping[str, Any], removed: Collection[str]) -> None:
+    """List the new files in the manifest of a checkpoint: with files that it leaves out, it is not intact."""
+    path = target / MANIFEST_NAME
+    if not path.is_file():
+        return
+    manifest = read_json(path, MAX_MANIFEST_BYTES)
+    listed = read_manifest(target)
+    manifest["files"] = {name: entry for name, entry in listed.items() if name not in removed} | dict(entries)
+    with replacing(path) as file:
+        file.write(json.dumps(manifest, indent=1).encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _copy_beside(source: Path, target: Path) -> None:

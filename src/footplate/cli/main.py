@@ -13,6 +13,10 @@ import footplate
 # need torch, which takes seconds.
 COMMANDS = {
     "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
+    "consolidate": (
+        "footplate.cli.consolidate",
+        "Join the shards of a checkpoint into weights that any library loads.",
+    ),
     "verify-resume": (
         "footplate.cli.verify_resume",
         "Check that an interrupted run of a script is the same.",
@@ -21,6 +25,7 @@ COMMANDS = {
         "footplate.cli.drive",
         "Run a script written for the Trainer of transformers on footplate, unchanged.",
     ),
+    "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
     "report": (
         "footplate.cli.report",
         "Build the report of a run, or compare several; open it, serve it live.",
