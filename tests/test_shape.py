@@ -36,6 +36,7 @@ LEAVES = {
     "evaluation",
     "checkpoint",
     "distributed",
+    "planning",
     "integrations",
     "report",
     "hub",
