@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch import nn
 
@@ -34,6 +34,9 @@ from footplate.training import tracing
 from footplate.training.plan import Position, plan_training
 from footplate.training.traits import get_model_param_count
 from footplate.voice import say
+
+if TYPE_CHECKING:
+    from footplate.planning import RunPlan
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +175,18 @@ class TrainerApi(TrainerBase):
     def get_num_trainable_parameters(self) -> int:
         """How many numbers training changes."""
         return get_model_param_count(self.model, trainable_only=True)
+
+    def plan(self, world_size: int | None = None, sharding: str | None = None, **options: Any) -> RunPlan:
+        """What a run would take: updates, disk, memory of each rank, traffic; nothing is trained.
+
+        Args:
+            world_size: The number of ranks; default: as many as run now.
+            sharding: "none", "full_shard", "shard_grad_op" or "hybrid"; default: what `args.fsdp` says.
+            **options: Others of `plan_run`: `memory="80GB"` of each device; `batch`, one micro-batch.
+        """
+        from footplate.trainer.planned import plan_training_of  # what it imports takes time
+
+        return plan_training_of(self, world_size=world_size, sharding=sharding, **options)
 
     # ---- evaluate ----
 
