@@ -146,6 +146,16 @@ def check_round_trip():
     return {"is_same": is_same, "is_equal": is_equal, "is_sharded": kinds}
 
 
+def check_evaluation():
+    """Statistics that each process has of its own batches; in evaluation, all use those of the first."""
+    strategy = FsdpStrategy(FsdpSettings(), CPU)
+    model = strategy.prepare_model(build(seed=0))
+    model(make_batch(0, 0, dist.get_rank()))
+    before = model.statistics.running_mean.tolist()
+    prepared = strategy.for_evaluation(model)
+    return {"is_same": prepared is model, "before": before, "after": model.statistics.running_mean.tolist()}
+
+
 def check_recomputed_cache():
     """A layer that is computed twice does not fill a cache twice."""
     block = build(seed=0).blocks[0]
@@ -184,6 +194,7 @@ def run_pair():
     found["empty"] = check_empty_weights()
     found["half"] = check_half()
     found["round_trip"] = check_round_trip()
+    found["evaluation"] = check_evaluation()
     found["cache"] = check_recomputed_cache()
     return found
 

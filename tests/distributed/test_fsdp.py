@@ -87,6 +87,13 @@ def test_whole_weights_go_in_and_come_out(pair):
     assert second["is_equal"] is None  # only the first process gets the whole weights
 
 
+def test_in_evaluation_all_processes_use_the_statistics_of_the_first(pair):
+    first, second = pair[0]["evaluation"], pair[1]["evaluation"]
+    assert first["is_same"]
+    assert first["before"] != second["before"]
+    assert first["after"] == second["after"] == first["before"]
+
+
 def test_a_policy_in_the_configuration_has_priority():
     planned = plan_precision("bf16", {"reduce_dtype": "bfloat16", "cast_forward_inputs": False})
     assert planned["param_dtype"] is planned["reduce_dtype"] is torch.bfloat16

@@ -103,6 +103,11 @@ class FsdpStrategy(Strategy):
             module, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(**self.precision), **options
         )
 
+    def for_evaluation(self, model: nn.Module) -> nn.Module:
+        """The sharded model with the buffers of the first process, such as statistics of batches, on all."""
+        comm.broadcast_tensors(unwrap_model(model).buffers())
+        return model
+
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Point an optimizer that was made before sharding to the sharded parameters."""
         groups = optimizer.param_groups
