@@ -320,6 +320,29 @@ def test_outputs_are_not_asked_of_the_loss_where_nobody_wants_them(tmp_path):
     assert asked == [False, False]
 
 
+def test_outputs_are_not_asked_of_the_loss_because_a_callback_hears_steps(tmp_path):
+    """Trainers of libraries raise when outputs are asked for."""
+
+    class WithoutOutputs(Trainer):
+        def compute_loss(
+            self, model: nn.Module, inputs: Any, return_outputs: bool = False, **kwargs: Any
+        ) -> Any:
+            if return_outputs:
+                raise NotImplementedError("there are no outputs")
+            return super().compute_loss(model, inputs, **kwargs)
+
+    class Hears(TrainerCallback):
+        heard = 0
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.heard += 1
+
+    hears = Hears()
+    args = learning(tmp_path, max_steps=2)
+    WithoutOutputs(tiny.Regression(), args, train_dataset=tiny.regression_data(), callbacks=[hears]).train()
+    assert hears.heard == 2
+
+
 def test_a_callback_added_later_sees_the_steps_from_then_on(tmp_path):
     late = Watcher()
 

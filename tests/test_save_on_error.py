@@ -206,6 +206,27 @@ def test_an_error_in_a_worker_is_resumed(tmp_path):
     assert outcome(resumed)[0] == straight(setup)[0]
 
 
+def test_a_model_that_runs_out_of_memory_costs_no_update(tmp_path, monkeypatch):
+    failing = build(str(tmp_path), Setup(accumulation=3), "model", 5)
+
+    def burn(fuse: Fuse) -> None:
+        fuse.count -= 1
+        if fuse.count == 0:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fuse, "burn", burn)
+        with pytest.raises(torch.OutOfMemoryError):
+            failing.train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-1"]
+    resumed = build(str(tmp_path), Setup(accumulation=3))
+    resumed.train(resume_from_checkpoint=True)
+    expected_history, expected_weights = straight(Setup(accumulation=3))
+    history, weights = outcome(resumed)
+    assert history == expected_history
+    assert all(torch.equal(value, weights[name]) for name, value in expected_weights.items())
+
+
 def test_the_error_is_named_with_the_way_to_go_on(tmp_path, caplog):
     failing = build(str(tmp_path), Setup(), "model", 4)
     with caplog.at_level(logging.ERROR, "footplate"), pytest.raises(Planted):

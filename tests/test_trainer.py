@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -743,6 +744,28 @@ def test_train_loss_is_the_mean_of_all_updates(tmp_path):
     every = Trainer(tiny.Regression(), learning(tmp_path, max_steps=7), train_dataset=tiny.regression_data())
     every.train()
     assert trainer.train().training_loss == pytest.approx(np.mean(losses_of(every)), rel=1e-6)
+
+
+def test_the_time_of_a_run_begins_when_its_optimizer_is_made(tmp_path):
+    """The first optimizer of a process imports for seconds."""
+    made: list[float] = []
+    left: list[float] = []
+
+    class Importing(Trainer):
+        def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+            time.sleep(0.2)
+            made.append(time.time())
+            return super().create_optimizer(*args, **kwargs)
+
+        def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            if "train_runtime" in logs:
+                left.append(time.time() - made[-1] - logs["train_runtime"])
+            super().log(logs, *args, **kwargs)
+
+    data = tiny.regression_data()
+    Importing(tiny.Regression(), learning(tmp_path, max_steps=2), train_dataset=data).train()
+    assert len(left) == 1
+    assert left[0] > -0.001
 
 
 # ---- files ----
