@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import reduce
 from typing import Any
 
@@ -44,6 +45,95 @@ def barrier() -> None:
         torch.distributed.barrier()
 
 
+def join(backend: str, timeout: timedelta) -> None:
+    """Meet the other processes that a launcher started.
+
+    Args:
+        backend: What carries the exchanges, such as "gloo" or "cpu:gloo,cuda:nccl".
+        timeout: How long to wait for another process before an exchange fails.
+    """
+    torch.distributed.init_process_group(backend, timeout=timeout)
+
+
+def exchange_device() -> torch.device:
+    """Where small tensors are exchanged: on the CPU if the group can, else on the accelerator."""
+    config = str(torch.distributed.get_backend_config())
+    if "gloo" in config or "mpi" in config:
+        return torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator()
+    return torch.device("cpu") if accelerator is None else accelerator
+
+
+def sum_integers(values: Sequence[int]) -> list[int]:
+    """The sums of these numbers over all processes, in one exchange."""
+    if world_size() == 1:
+        return list(values)
+    sums = torch.tensor(values, dtype=torch.int64, device=exchange_device())
+    torch.distributed.all_reduce(sums)
+    totals: list[int] = sums.tolist()
+    return totals
+
+
+def sum_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of a tensor over all processes, on every process; the tensor itself stays as it is."""
+    if world_size() == 1:
+        return tensor
+    total = tensor.detach().clone()
+    torch.distributed.all_reduce(total)
+    return total
+
+
+def average_gradients(gradients: list[torch.Tensor]) -> None:
+    """Replace each gradient by its mean over all processes, as DDP does: divided first, then added."""
+    for gradient in gradients:
+        gradient.div_(world_size())
+    if gradients:
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        torch.distributed.all_reduce(flat)
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def broadcast_tensors(tensors: Iterable[torch.Tensor]) -> None:
+    """Overwrite tensors by those of the first process."""
+    if world_size() > 1:
+        for tensor in tensors:
+            torch.distributed.broadcast(tensor.data, src=0)
+
+
+def gather_objects_to_first(value: Any) -> list[Any] | None:
+    """The plain values of all processes in the order of ranks, on the first process; None on the others."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] | None = [None] * world_size() if rank() == 0 else None
+    torch.distributed.gather_object(value, values, dst=0)
+    return values
+
+
+def ask_first(function: Callable[[], Any]) -> Any:
+    """What `function` returns on the first process, on every process; an error there is raised on all."""
+    if world_size() == 1:
+        return function()
+    result, error = None, None
+    if rank() == 0:
+        try:
+            result = function()
+        except Exception as raised:
+            error = raised
+    result, error = broadcast_object((result, error))
+    if error is not None:
+        raise error
+    return result
+
+
+def raise_together(error: Exception | None) -> None:
+    """Raise on every process the error that one of them has; all of them call this."""
+    errors = [found for found in gather_objects(error) if found is not None]
+    if errors:
+        raise errors[0]
+
+
 def gather_objects(value: Any) -> list[Any]:
     """The plain values of all processes in the order of ranks, on every process."""
     if world_size() == 1:
@@ -62,12 +152,11 @@ def broadcast_object(value: Any) -> Any:
     return holder[0]
 
 
-def find_store() -> torch.distributed.Store | None:
+def find_store() -> Any:
     """The key-value store that the processes met at: it answers without waiting for others."""
     if not is_distributed():
         return None
-    store: torch.distributed.Store = torch.distributed.distributed_c10d._get_default_store()
-    return store
+    return torch.distributed.distributed_c10d._get_default_store()
 
 
 def gather(tensors: Any) -> Any:

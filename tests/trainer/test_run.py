@@ -55,7 +55,7 @@ def test_an_update_is_undone_with_its_gradients_sums_and_random_numbers(tmp_path
     weight = torch.nn.Parameter(torch.ones(2))
     run.parameters = [weight]
     with rng.scoped(seed=3):
-        run.begin_update(1, may_undo=True)
+        run.begin_update(0, 1, may_undo=True)
         expected = (random.random(), float(torch.rand(())))
         weight.grad = torch.ones(2)
         run.meter.add(torch.tensor(5.0))
@@ -75,10 +75,10 @@ def test_an_update_that_is_given_up_goes_back_to_before_its_batches_were_read(tm
     run = build_run(tmp_path, identity=RunIdentity())
     run.begin(TrainingPlan(max_steps=3), Loader(), torch.device("cpu"))
     with rng.scoped(seed=3):
-        run.begin_reading()
+        run.begin_reading(0)
         expected = float(torch.rand(()))  # as a random collator draws
         run.feed.loader.place = 6
-        run.begin_update(1, may_undo=True)
+        run.begin_update(0, 1, may_undo=True)
         torch.rand(3)  # as dropout draws
         run.give_up_update()
         assert float(torch.rand(())) == expected

@@ -54,8 +54,31 @@ def find_process_index() -> int:
 
 
 def find_local_process_index() -> int:
-    """The number of this process on its machine."""
-    return find_number(LOCAL_RANK_VARIABLES, 0)
+    """The number of this process on its machine; without a launcher that says so, all are on one machine."""
+    return find_number(LOCAL_RANK_VARIABLES, comm.rank())
+
+
+def join_processes(args: TrainingArguments) -> None:
+    """Meet the other processes if a launcher started several; a group that stands already is used."""
+    world_size = find_number(WORLD_SIZE_VARIABLES, 1)
+    if world_size == 1 or comm.is_distributed():
+        return
+    if "MASTER_ADDR" not in os.environ:
+        raise ValueError(
+            f"The environment says that {world_size} processes train together, but not where they meet "
+            "(MASTER_ADDR is not set). Start them with torchrun, or unset WORLD_SIZE."
+        )
+    device = args.device
+    if device.type not in ("cpu", "mps"):
+        torch.accelerator.set_device_index(device.index)
+    comm.join(find_backend(args.ddp_backend, device), args.ddp_timeout_delta)
+
+
+def find_backend(name: str | None, device: torch.device) -> str:
+    """What carries exchanges between processes; plain values always go through the CPU."""
+    if device.type == "cpu":
+        return name or "gloo"
+    return f"cpu:gloo,{device.type}:{name or torch.distributed.get_default_backend_for_device(device)}"
 
 
 @lru_cache(maxsize=1)
@@ -76,6 +99,10 @@ def find_state(use_cpu: bool) -> Any:
     """Accelerate's state of this process, which is made if there is none yet."""
     from accelerate import PartialState
 
+    if comm.is_distributed():  # it looks at these alone, also where a program joined the processes itself
+        os.environ.setdefault("RANK", str(comm.rank()))
+        os.environ.setdefault("WORLD_SIZE", str(comm.world_size()))
+        os.environ.setdefault("LOCAL_RANK", str(find_local_process_index()))
     return PartialState(cpu=use_cpu or read_flag("ACCELERATE_USE_CPU"))
 
 
@@ -88,9 +115,9 @@ def has_configured_state() -> bool:
 def leave_state(use_cpu: bool) -> None:
     """Make Accelerate's state if there is none, as the original's arguments do: libraries rely on it.
 
-    Only where Accelerate is loaded anyway, and for one process: several are joined when training begins.
+    Only where Accelerate is loaded anyway.
     """
-    if "accelerate.state" in sys.modules and find_world_size() == 1:
+    if "accelerate.state" in sys.modules:
         find_state(use_cpu)
 
 
@@ -171,11 +198,6 @@ def main_process_first(index: int, work: str) -> Iterator[None]:
     if find_world_size() == 1:
         yield
         return
-    if not comm.is_distributed():
-        raise RuntimeError(
-            f"main_process_first({work!r}) waits for other processes, and there is no process group yet. "
-            "Build the Trainer first, or call torch.distributed.init_process_group."
-        )
     if index != 0:
         logger.debug("Waiting for the main process: %s", work)
         comm.barrier()

@@ -282,7 +282,7 @@ class TrainingArguments(OldNamesAccepted):
         "10min", "Several processes: name a rank that stands still for this long.", metavar="TIME"
     )
     order_memory_limit: int | str | None = own(
-        "4GB", "Memory for the order of an epoch, beyond which a notice names the keyed order.", metavar="SIZE"
+        "4GB", "Memory for the order of an epoch; beyond it, a notice names the keyed order.", metavar="SIZE"
     )
     save_full_model: bool = own(
         False, "FSDP: write the weights of each checkpoint as a whole model too, not only in shards."
@@ -291,6 +291,7 @@ class TrainingArguments(OldNamesAccepted):
     def __post_init__(self) -> None:
         settle(self)
         check_all(self)
+        derived.join_processes(self)
         derived.apply_tf32(self)
         self._n_gpu = int(self.device.type != "cpu")
         derived.leave_state(self.use_cpu)

@@ -24,12 +24,10 @@ REFUSED: dict[str, str] = {
     "debug": "the debug mode",
 }
 
-_ONE_PROCESS = "this version runs in one process"
 _NO_PUSH = "this version does not push to the Hub"
 NO_EFFECT: dict[str, str] = {
-    "average_tokens_across_devices": _ONE_PROCESS,
     "trackio_static_space_id": "this version makes no static Trackio Space",
-    "eval_use_gather_object": _ONE_PROCESS,
+    "eval_use_gather_object": "predictions of other processes are always gathered as objects",
     "eval_accumulation_steps": "predictions leave the device after each batch",
     "enable_jit_checkpoint": "SIGTERM always saves a checkpoint first",
     "hub_token": _NO_PUSH,
@@ -37,16 +35,7 @@ NO_EFFECT: dict[str, str] = {
     "hub_strategy": _NO_PUSH,
     "hub_always_push": _NO_PUSH,
     "hub_revision": _NO_PUSH,
-    "ddp_find_unused_parameters": _ONE_PROCESS,
-    "ddp_bucket_cap_mb": _ONE_PROCESS,
-    "ddp_broadcast_buffers": _ONE_PROCESS,
-    "ddp_static_graph": _ONE_PROCESS,
-    "ddp_backend": _ONE_PROCESS,
-    "ddp_timeout": _ONE_PROCESS,
     "fsdp_config": "this version has no FSDP",
-    "accelerator_config.split_batches": _ONE_PROCESS,
-    "accelerator_config.dispatch_batches": _ONE_PROCESS,
-    "accelerator_config.even_batches": _ONE_PROCESS,
     "accelerator_config.use_seedable_sampler": "the order of samples always follows from the seed",
 }
 

@@ -17,13 +17,11 @@ logger = logging.getLogger(__name__)
 
 Listener = Callable[..., "TrainerControl | None"]
 
-# These are called so often that a look at every class each time would slow training down.
-FREQUENT_EVENTS = frozenset(
-    (
-        *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
-        *("on_prediction_step", "on_log"),
-    )
+UPDATE_EVENTS = (
+    *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
 )
+# These are called so often that a look at every class each time would slow training down.
+FREQUENT_EVENTS = frozenset((*UPDATE_EVENTS, "on_prediction_step", "on_log"))
 # The API does not have these, so a callback need not have a method for them.
 OWN_EVENTS = ("on_round_end", "on_seal", "on_samples")
 
@@ -156,6 +154,12 @@ class CallbackHandler(TrainerCallback):
     def listens(self, event: str) -> bool:
         """Whether any callback of the list defines `event`."""
         return bool(self._listeners.of(event, self.callbacks))
+
+    @property
+    def hears_updates(self) -> bool:
+        """Whether a callback of the user's own hears updates: it may set flags on one rank alone."""
+        methods = (method for event in UPDATE_EVENTS for method in self._listeners.of(event, self.callbacks))
+        return any(not method.__module__.startswith("footplate.") for method in methods)
 
     @property
     def wants_step_data(self) -> bool:  # type: ignore[override]  # here it is computed from all callbacks

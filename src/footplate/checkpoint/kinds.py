@@ -14,7 +14,7 @@ from footplate.disk import open_regular, read_json
 MAX_INDEX_BYTES = 64 << 20
 
 _STATE = re.compile(
-    r"training_args|optimizer|scheduler|scaler|rng_state|random_states|(trainer_state\.json|loader\.pt)$"
+    r"training_args|optimizer|scheduler|scaler|rng_state|random_states|(trainer_state\.json|loader\.pt|ranks\.pt)$"
 )
 # what `save_pretrained` of models, tokenizers and processors writes beside weights
 _BESIDE = re.compile(
@@ -24,7 +24,7 @@ _BESIDE = re.compile(
 # what a resume reads, whatever the manifest says
 _READ_BY_RESUME = re.compile(
     r"(model\.safetensors|pytorch_model\.bin)(\.index\.json)?"
-    r"|(optimizer|scheduler|scaler|loader)\.pt|rng_state(_\d+)?\.pth|training_args\.bin|trainer_state\.json"
+    r"|(optimizer|scheduler|scaler|loader|ranks)\.pt|rng_state(_\d+)?\.pth|training_args\.bin|trainer_state\.json"
 )
 
 

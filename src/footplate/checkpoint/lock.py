@@ -158,6 +158,16 @@ def own_folder(folder: str) -> Iterator[FolderLock]:
                 lock.release()
 
 
+def take_folder(
+    stack: contextlib.ExitStack, folder: str
+) -> tuple[FolderLock, None] | tuple[None, FolderInUse]:
+    """The lock of a folder, held until `stack` is closed; or why another process has it."""
+    try:
+        return stack.enter_context(own_folder(folder)), None
+    except FolderInUse as refusal:
+        return None, refusal
+
+
 def _enter(folder: str) -> FolderLock:
     with _guard:
         key = os.path.realpath(folder)

@@ -15,6 +15,7 @@ from typing import Any
 from footplate.checkpoint.files import Folder, load_plain, save_plain
 from footplate.checkpoint.kinds import is_read_by_resume
 from footplate.checkpoint.optimizer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME
+from footplate.checkpoint.ranks import save_ranks
 from footplate.checkpoint.rng import save_rng
 from footplate.checkpoint.runs import belongs_to, is_written_by_a_run
 from footplate.checkpoint.seal import discard, find_files, read_manifest, seal, staging_folder
@@ -34,6 +35,7 @@ class Contents:
     scaler: Mapping[str, Any] | None = None
     rng: dict[str, Any] | None = None
     loader: Mapping[str, Any] | None = None
+    ranks: list[dict[str, Any]] | None = None  # what differs from rank to rank, if there are several
     run_id: str = ""
     began_at: float = 0.0  # when the run began, in seconds since 1970
     num_bytes: int = field(default=0, repr=False)  # of all tensors, those of the model included
@@ -53,7 +55,9 @@ class Contents:
         for name, values in {**named, LOADER_NAME: self.loader}.items():
             if values is not None:
                 save_plain(values, folder / name)
-        if self.rng is not None:
+        if self.ranks is not None:
+            save_ranks(folder, self.ranks)
+        elif self.rng is not None:
             save_rng(folder, self.rng)
         (folder / TRAINER_STATE_NAME).write_text(self.trainer_state, encoding="utf-8")
 

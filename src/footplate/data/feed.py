@@ -12,6 +12,7 @@ from footplate import rng
 from footplate.comm import find_batch_size
 from footplate.data.generators import HeldGenerators
 from footplate.data.loader import Loader, read_past
+from footplate.data.shares import DIVIDE
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +120,12 @@ class Feed:
     def advance(self, micro_batches: Sequence[Any]) -> None:
         """An update was made of these."""
         self.batches_done += len(micro_batches)
-        self.samples_done += sum(find_batch_size(batch) or 0 for batch in micro_batches)
         self._state = None
+        if self._is_ours and self.loader.ranks.count > 1:  # other ranks have used some too
+            self.loader.settle()
+            self.samples_done = self.loader.samples_done
+            return
+        self.samples_done += sum(find_batch_size(batch) or 0 for batch in micro_batches)
         if self._is_ours:
             self.loader.settle()
         elif self._reading is not None:
@@ -130,6 +135,16 @@ class Feed:
         """What was read since the last update is not part of the state: a resumed run reads it again."""
         if self._is_ours:
             self.loader.rewind()
+
+    def weights(self) -> list[float]:
+        """What the loss of each micro-batch of the current update is multiplied by; empty for 1 each."""
+        is_divided = self._is_ours and self.loader.ranks.ending == DIVIDE
+        return self.loader.given_weights() if is_divided else []
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether other ranks may have more batches in this epoch."""
+        return self._is_ours and self.loader.may_end_early
 
     @property
     def reads_stream_here(self) -> bool:

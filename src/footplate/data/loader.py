@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,9 +16,12 @@ from footplate.comm import move_to_device
 from footplate.data.order import SampleOrder, SequentialOrder
 from footplate.data.row_pass import Requests, RowPass, find_order
 from footplate.data.samplers import IterableDatasetShard
-from footplate.data.shares import Ranks, Turn, count_rounds
+from footplate.data.shares import ALONE, Ranks, Turn, count_rounds
 from footplate.data.stream_pass import StreamPass, StreamSettings, load_end
 from footplate.data.worker_reads import SeededRows, collate_rows, fetch_rows, seed_of
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
 
 
 class Loader(DataLoader[Any]):
@@ -46,7 +49,7 @@ class Loader(DataLoader[Any]):
         is_training: bool = False,
         seed: int = 0,
         rank: int = 0,
-        ranks: Ranks = Ranks(),
+        ranks: Ranks = ALONE,
         shows_progress: bool = True,
         device: torch.device | None = None,
         non_blocking: bool = False,
@@ -56,6 +59,7 @@ class Loader(DataLoader[Any]):
         self.device, self.non_blocking = device, non_blocking
         self.is_training, self.ranks = is_training, ranks
         self.iteration = 0
+        self.may_end_early = False  # a part of a stream, which may have fewer batches than other processes
         self.gradient_state: Any = None  # Accelerate's, which is told when a pass begins and ends
         self.end_of_dataloader, self.remainder = False, -1  # what it asks for then
         self.seed = seed_of(seed, rank)
@@ -100,7 +104,7 @@ class Loader(DataLoader[Any]):
     @property
     def samples_done(self) -> int:
         """Samples of the epoch that finished updates have used, over all processes."""
-        return int(self.state_dict()["num_samples"])
+        return self._pass.samples_used if isinstance(self._pass, (RowPass, StreamPass)) else 0
 
     @property
     def _is_sequential(self) -> bool:
@@ -380,6 +384,28 @@ class Announced:
         return getattr(self._batches, name)
 
 
+class WithTurns:
+    """Batches of any loader, each with how it is shared with other processes; None where it is not.
+
+    Args:
+        loader: Where they come from.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._batches, self._loader = iter(loader), loader
+        self._is_shared = is_shared(loader)
+
+    def __iter__(self) -> Iterator[tuple[Any, Turn | None]]:
+        return self
+
+    def __next__(self) -> tuple[Any, Turn | None]:
+        batch = next(self._batches)
+        return batch, self._loader.last_turn if self._is_shared else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
 class Moved:
     """Batches on a device, moved there when they are handed out.
 
@@ -402,6 +428,11 @@ class Moved:
         return getattr(self._batches, name)
 
 
+def is_shared(loader: Any) -> bool:
+    """Whether several processes share out the batches of a loader in turn."""
+    return isinstance(loader, Loader) and loader.ranks.count > 1
+
+
 def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:
     """Which rows of the whole dataset an evaluation was given, in their order; None where that is unknown."""
     indices = loader.given_indices() if isinstance(loader, Loader) else None
@@ -416,6 +447,19 @@ def num_drawn(loader: Any) -> int | None:
     if not isinstance(loader, Loader) or loader.reads_stream:
         return None
     return find_length(getattr(loader.batch_sampler, "sampler", None))
+
+
+def micro_batch_size(args: TrainingArguments, batch_size: int) -> int:
+    """The rows that one process gets, where `batch_size` may be that of all together."""
+    num_ranks = args.world_size
+    if num_ranks == 1 or not args.accelerator_config.split_batches:
+        return batch_size
+    if batch_size % num_ranks:
+        raise ValueError(
+            f"accelerator_config has split_batches=True, and a batch of {batch_size} rows cannot be split "
+            f"among {num_ranks} processes. Make the batch size a multiple of {num_ranks}."
+        )
+    return batch_size // num_ranks
 
 
 def num_examples(loader: Any, fallback_batch_size: int) -> int:

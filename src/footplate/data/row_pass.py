@@ -16,7 +16,7 @@ from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
-from footplate.data.shares import FILL, Ranks, Turn, deal_lists
+from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists
 from footplate.data.stream_watch import snapshot
 from footplate.data.worker_reads import mix_seed
 
@@ -49,7 +49,7 @@ class RowPass:
         keeps_unused: bool = False,
         remembers: bool = False,
         data: Mapping[str, Any] | None = None,
-        ranks: Ranks = Ranks(),
+        ranks: Ranks = ALONE,
     ) -> None:
         self._data, self.ranks = data or {}, ranks
         self.batch_sampler: Any = batch_sampler
@@ -144,6 +144,11 @@ class RowPass:
         self._num_given = 0
         if self._ahead is not None and self._keeps_unused:
             self._ahead.settle()
+
+    @property
+    def samples_used(self) -> int:
+        """Samples that finished updates have used, over all processes."""
+        return int(self._num_samples)
 
     def rewind(self) -> None:
         """Forget what was read since the last finished update: another process reads it again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, cycle, islice
 from typing import Any, NamedTuple
 
@@ -11,12 +12,16 @@ DIVIDE = "divide"  # share out the rows that are left; a rank's loss weighs as m
 KEEP = "keep"  # leave batches as one process would cut them, as an evaluation wants it
 
 
-class Ranks(NamedTuple):
+@dataclass(frozen=True)
+class Ranks:
     """Which of several processes this is, and what they do with a last round that is not full."""
 
     rank: int = 0
     count: int = 1
     ending: str = FILL
+
+
+ALONE = Ranks()
 
 
 class Turn(NamedTuple):
@@ -76,9 +81,7 @@ def deal_samples(rows: list[Any], ranks: Ranks, batch_size: int, head: Sequence[
     return deal_last(rows, ranks, batch_size, filled_size, head)
 
 
-def deal_last(
-    rows: list[Any], ranks: Ranks, batch_size: int, filled_size: int, head: Sequence[Any]
-) -> Turn:
+def deal_last(rows: list[Any], ranks: Ranks, batch_size: int, filled_size: int, head: Sequence[Any]) -> Turn:
     """What a rank gets of a round that is not full.
 
     Args:
@@ -88,7 +91,7 @@ def deal_last(
         filled_size: Rows that every rank gets if the round is filled up.
         head: What to fill up with.
     """
-    rank, count, ending = ranks
+    rank, count, ending = ranks.rank, ranks.count, ranks.ending
     num_rows = len(rows)
     if ending == DIVIDE:
         size, more = divmod(num_rows, count)

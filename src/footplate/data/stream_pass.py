@@ -17,7 +17,7 @@ from footplate import rng
 from footplate.data.generators import HeldGenerators
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, is_plain, plain_copy
-from footplate.data.shares import Ranks, Turn, deal_samples
+from footplate.data.shares import ALONE, Ranks, Turn, deal_samples
 from footplate.data.stream_watch import FirstBatch, is_from_datasets
 from footplate.data.worker_reads import Collate, mix_seed, seed_generators, seed_of
 
@@ -65,7 +65,7 @@ class StreamSettings:
     is_training: bool = False
     shows_progress: bool = True
     finish: Callable[[Any], Any] | None = None  # what this process, not a worker, makes of a batch
-    ranks: Ranks = Ranks()  # several processes read the same stream, and each keeps its part of a round
+    ranks: Ranks = ALONE  # several processes read the same stream, and each keeps its part of a round
 
     @property
     def round_size(self) -> int:
@@ -272,6 +272,7 @@ class StreamPass:
             num_readers = max(self.num_workers, 1)
             num_samples = start.get("num_samples", 0)
             self.shares, self.last_worker = deal_out(num_samples, settings.round_size, num_readers)
+            self.shares[0].head = start.get("head")
         self._start = start
         self._num_samples: int = start.get("num_samples", 0)  # handed out, where this process reads
         # where each batch ends that this process has read and not used, and how many of them were handed out
@@ -351,6 +352,13 @@ class StreamPass:
         """Of each batch since the last `settle`: what its loss is multiplied by."""
         return [turn.weight for turn in self._given_turns]
 
+    @property
+    def samples_used(self) -> int:
+        """Samples that finished updates have used, over all processes."""
+        if self.num_workers > 0:
+            return sum(share.num_samples for share in self._used["shares"])
+        return int(self._used["num_samples"])
+
     def rewind(self) -> None:
         """Forget what was read since the last finished update: another process reads it again."""
         self._ahead.rewind()
@@ -399,7 +407,9 @@ def for_ranks(state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
         return state
     # the reader stood behind those batches: it finds the place before them by reading again
     left_out = ("shares", "last_worker", "ahead", "ahead_ends", "ahead_states", "ahead_weights")
-    return {name: value for name, value in state.items() if name not in left_out}
+    kept = {name: value for name, value in state.items() if name not in left_out}
+    head = next((share.get("head") for share in state.get("shares", ())), None)
+    return kept if head is None else {**kept, "head": head}
 
 
 def deal_out(num_samples: int, batch_size: int, num_readers: int) -> tuple[list[Share], int]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from footplate import comm
 from footplate.distributed.strategy import Strategy
 
 
@@ -30,7 +31,8 @@ class AcceleratedStrategy(Strategy):
         """Make forward run in autocast and return its outputs in full precision."""
         if getattr(model.forward, "__wrapped__", None) is not None and hasattr(model, "_original_forward"):
             return model  # an earlier call has wrapped its forward already
-        prepared: nn.Module = self.accelerator.prepare_model(model)
+        # "evaluation mode" leaves DDP out, which is footplate's own part
+        prepared: nn.Module = self.accelerator.prepare_model(model, evaluation_mode=comm.world_size() > 1)
         return prepared
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from footplate.distributed.ddp import plan_ddp
+
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
@@ -43,25 +45,13 @@ def plan_accelerator(args: TrainingArguments, model: nn.Module | None, **options
     """The arguments of the Accelerator: precision, device and DDP, and `options` as they are."""
     from accelerate.utils import DistributedDataParallelKwargs
 
-    names = ("find_unused_parameters", "bucket_cap_mb", "broadcast_buffers", "static_graph")
-    given = {name: getattr(args, f"ddp_{name}") for name in names}
-    if given["find_unused_parameters"] is None:  # it breaks models of transformers that recompute activations
-        given["find_unused_parameters"] = not (hasattr(model, "config") and _recomputes(model, args))
-    ddp = {name: value for name, value in given.items() if value is not None}
     return {
         "cpu": args.device.type == "cpu",
         "mixed_precision": args.mixed_precision,
         "deepspeed_plugin": args.deepspeed_plugin,
         **options,
-        "kwargs_handlers": [DistributedDataParallelKwargs(**ddp)],
+        "kwargs_handlers": [DistributedDataParallelKwargs(**plan_ddp(args, model))],
     }
-
-
-def _recomputes(model: nn.Module | None, args: TrainingArguments) -> bool:
-    """Whether activations are recomputed, by the model or by the arguments."""
-    names = ("is_activation_checkpointing", "is_gradient_checkpointing")  # since 5.x, and before
-    name = next((name for name in names if hasattr(type(model), name)), "")
-    return bool(args.activation_checkpointing or getattr(model, name, False))
 
 
 def build_accelerator(args: TrainingArguments, options: dict[str, Any] | None = None) -> Any:
@@ -71,6 +61,8 @@ def build_accelerator(args: TrainingArguments, options: dict[str, Any] | None = 
 
     if options is None:
         options = plan_accelerator(args, None, **plan_loading(args))
+    if args.world_size > 1:
+        _ = args.distributed_state  # tells Accelerate its place where no launcher did
     # one state for the whole process: Accelerate refuses another precision until it is reset
     shared = AcceleratorState._shared_state
     is_other = shared and shared.get("_mixed_precision") != options.get("mixed_precision")

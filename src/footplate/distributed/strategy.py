@@ -28,6 +28,10 @@ class Strategy:
         """The model to use in forward and backward; it shares its weights with `model`."""
         return model
 
+    def for_evaluation(self, model: nn.Module) -> nn.Module:
+        """The prepared model as an evaluation calls it."""
+        return model
+
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The optimizer that the loop steps."""
         return optimizer
@@ -39,6 +43,9 @@ class Strategy:
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Add the gradients of `loss`."""
         loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+
+    def finish_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """The last micro-batch of an update is done: make its gradients those of all processes."""
 
     def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
         """Clip the gradients and return their earlier norm; without a positive `max_norm`, only measure."""
@@ -74,12 +81,23 @@ def build_strategy(
         build_accelerator: Makes the Accelerator, if the strategy needs one.
         accelerator: The one that a subclass has made already; its precision counts.
     """
-    world_size = args.world_size
-    if world_size > 1:
+    inner = _build_for_one(args, build_accelerator, accelerator)
+    if args.world_size == 1:
+        return inner
+    if args.optim in ("lomo", "adalomo"):
         raise ValueError(
-            f"The launcher started {world_size} processes, and this version of footplate trains in one. "
-            "Start the script with `python`, without torchrun or accelerate launch."
+            f"optim={args.optim!r} updates weights inside backward, and the gradients of {args.world_size} "
+            "processes are averaged after it. Choose another optimizer, or start one process."
         )
+    from footplate.distributed.ddp import DdpStrategy
+
+    return DdpStrategy(inner, args)
+
+
+def _build_for_one(
+    args: TrainingArguments, build_accelerator: Callable[[], Any], accelerator: Any
+) -> Strategy:
+    """What each process does by itself."""
     steps_in_backward = args.optim in ("lomo", "adalomo")
     precision = getattr(accelerator, "mixed_precision", args.mixed_precision)
     if precision == "no" and not steps_in_backward:

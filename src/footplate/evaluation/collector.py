@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
+from footplate import comm
 from footplate.batch import IGNORED_LABEL
 from footplate.comm import nested_numpify
+from footplate.evaluation import merging
 from footplate.evaluation.buffers import NestedBuffer, nested_bytes
 from footplate.evaluation.container import BatchList
 from footplate.evaluation.memory_limit import MemoryBudget
+from footplate.evaluation.merging import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ class Collector:
 
     Args:
         num_samples: Rows that the evaluation will see, if known.
+        num_here: About how many of them this process adds, if others add some too.
         batch_size: Rows of a batch that is added without `num_rows`.
         concat: Join the batches at the end; else each result is a list with one entry per batch.
         loss_weighting: "items" weighs a batch's loss by its items, any other value by its rows.
@@ -44,6 +48,7 @@ class Collector:
         num_samples: int | None = None,
         batch_size: int = 1,
         *,
+        num_here: int | None = None,
         concat: bool = True,
         loss_weighting: str | None = None,
         finite_only: bool = False,
@@ -53,18 +58,20 @@ class Collector:
         find_rows: Callable[[], np.ndarray | None] | None = None,
     ) -> None:
         self.num_observed = 0
-        self._num_expected = num_samples
+        self._num_expected, self._num_here = num_samples, num_here or num_samples
         self._batch_size = batch_size
         self._concat = concat
         self._by_items = loss_weighting == "items"
         self._finite_only = finite_only
         self._padding_index = padding_index
-        self._budget = MemoryBudget(memory_limit, spill_folder)
+        self._memory = (memory_limit, spill_folder)
+        self._budget = MemoryBudget(*self._memory)
         self._find_rows = find_rows
         self._buffers: dict[str, NestedBuffer | BatchList] = {}
         self._losses = _Numbers()
         self._items = _Numbers()
         self._rows: list[int] = []
+        self._batches: list[int] = []  # rows of every batch
 
     def add(
         self,
@@ -74,7 +81,7 @@ class Collector:
         labels: Any = None,
         inputs: Any = None,
         num_rows: int | None = None,
-        num_items: int | torch.Tensor | None = None,
+        num_items: float | torch.Tensor | None = None,
     ) -> None:
         """Add one batch; None means that there is nothing to keep.
 
@@ -87,6 +94,7 @@ class Collector:
             num_items: Number of items in the mean loss; None for the number of rows.
         """
         self.num_observed += num_rows or 0
+        self._batches.append(num_rows or 0)
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
             losses = losses.detach() if isinstance(losses, torch.Tensor) else torch.as_tensor(losses)
@@ -103,12 +111,12 @@ class Collector:
 
     def _buffer(self, name: str, batch: dict[str, Any], num_rows: int | None) -> NestedBuffer | BatchList:
         """The buffer of `name`; the first batch decides whether the whole evaluation fits in memory."""
-        if not self._buffers and self._num_expected and num_rows:
-            num_batches = max(1.0, self._num_expected / num_rows)
+        if not self._buffers and self._num_here and num_rows:
+            num_batches = max(1.0, self._num_here / num_rows)
             self._budget.project(math.ceil(nested_bytes(batch) * num_batches))
         if name not in self._buffers:
             self._buffers[name] = (
-                NestedBuffer(self._num_expected, self._padding_index, self._budget, name)
+                NestedBuffer(self._num_here, self._padding_index, self._budget, name)
                 if self._concat
                 else BatchList(self._budget)
             )
@@ -116,6 +124,55 @@ class Collector:
 
     def _arrays(self, name: str) -> Any:
         return self._buffers[name].arrays() if name in self._buffers else None
+
+    def merge_ranks(self, to_all: bool) -> None:
+        """Join what all ranks have added: one batch of each rank in turn, as one process would add them.
+
+        Every rank calls this once, after its last batch.
+
+        Args:
+            to_all: Give every rank the whole; else the first one alone, and nothing is left on the others.
+        """
+        batches = list(self._split())
+        is_known = all(comm.gather_objects(self.indices is not None))
+        self._buffers, self._budget = {}, MemoryBudget(*self._memory)
+        self._losses, self._items, self._rows, self._batches = _Numbers(), _Numbers(), [], []
+        self.num_observed, self._num_here = 0, self._num_expected
+        rows: list[Any] = []
+        merging.merge_ranks(batches, lambda batch: self._take(batch, rows), to_all)
+        indices = np.concatenate(rows) if rows and is_known else None
+        self._find_rows = lambda: indices
+
+    def _split(self) -> Iterator[Batch]:
+        """What was added, batch by batch."""
+        arrays = {name: self._arrays(name) for name in self._buffers}
+        indices, values, items = self.indices, self._losses.values(), self._items.values()
+        row = loss = 0
+        has_losses = len(self._rows) == len(self._batches)
+        for number, num_rows in enumerate(self._batches):
+            parts = {
+                name: merging.slice_rows(array, row, row + num_rows) if self._concat else array[number]
+                for name, array in arrays.items()
+            }
+            own = None if indices is None else indices[row : row + num_rows]
+            if has_losses:
+                size = self._losses.sizes[number]
+                item = float(items[number]) if self._by_items else None
+                losses = values[loss : loss + size]
+                yield Batch(parts, num_rows, own, losses, self._rows[number], item)
+                loss += size
+            else:
+                yield Batch(parts, num_rows, own)
+            row += num_rows
+
+    def _take(self, batch: Batch, rows: list[Any]) -> None:
+        """Add a batch that was split off."""
+        losses = None if batch.losses is None else torch.from_numpy(np.ascontiguousarray(batch.losses))
+        self.add(losses=losses, num_rows=batch.num_rows, num_items=batch.items, **batch.values)
+        if batch.losses is not None:
+            self._rows[-1] = batch.num_loss_rows
+        if batch.indices is not None:
+            rows.append(batch.indices)
 
     @property
     def num_samples(self) -> int:

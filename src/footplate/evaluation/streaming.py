@@ -40,6 +40,11 @@ class StreamingMetrics:
             if callable(getattr(metric, "reset", None)):
                 metric.reset()  # it may hold batches of an earlier evaluation
 
+    @property
+    def merges_itself(self) -> bool:
+        """Whether the objects join what other ranks gave them, as those of torchmetrics do in `compute`."""
+        return all(hasattr(metric, "dist_sync_fn") for metric in self._metrics.values())
+
     def update(self, predictions: Any, labels: Any) -> None:
         """Add one batch."""
         for metric in self._metrics.values():

@@ -125,8 +125,9 @@ class TrainerApi(TrainerBase):
         return loaders.num_examples(dataloader, self.args.per_device_train_batch_size)
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
-        """Samples in one update."""
-        return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        """Samples in one update, over all processes."""
+        size = loaders.micro_batch_size(args, args.train_batch_size)
+        return size * args.gradient_accumulation_steps * args.world_size
 
     def set_initial_training_values(
         self, args: TrainingArguments, dataloader: Any
@@ -134,7 +135,8 @@ class TrainerApi(TrainerBase):
         """The plan as the API names it: epochs, updates, examples, samples, batch sizes, batches, updates."""
         num_batches = find_length(dataloader)
         num_examples = self.num_examples(dataloader) if num_batches else None
-        plan = plan_training(args, num_batches, num_examples, args.train_batch_size)
+        size = loaders.micro_batch_size(args, args.train_batch_size)
+        plan = plan_training(args, num_batches, num_examples, size, num_ranks=args.world_size)
         return (
             plan.num_epochs,
             plan.updates_per_epoch,
@@ -342,7 +344,7 @@ class TrainerApi(TrainerBase):
 
     def store_flos(self) -> None:
         """Move the floating-point operations counted since the last call into the state."""
-        self.state.total_flos += self._current_run.meter.flos
+        self.state.total_flos += sum(comm.gather_objects(self._current_run.meter.flos))
         self._current_run.meter.flos = 0.0
 
     def log_metrics(self, split: str, metrics: dict[str, float]) -> None:

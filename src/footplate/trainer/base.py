@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -225,11 +226,17 @@ class TrainerBase:
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """Items the loss of these batches is divided by, or None where each batch averages by itself."""
+        is_shared = self.args.world_size > 1 and self._current_evaluation is None
+        if is_shared:  # a rank without rows of its own got one that does not count
+            weights = self._current_run.feed.weights()
+            batch_samples = [batch for batch, weight in zip_longest(batch_samples, weights) if weight != 0.0]
         if self.args.weighs_items:
             names, shifted = self.label_names, self._items_are_shifted
-            return sum(losses.count_items(batch, names, shifted) for batch in batch_samples)
+            num_items = sum(losses.count_items(batch, names, shifted) for batch in batch_samples)
+            return comm.sum_integers([num_items])[0] if is_shared else num_items
         if self.model_accepts_loss_kwargs or self.compute_loss_func is not None:
-            return losses.count_labels(batch_samples, self._loss_shifts_labels, device)
+            count = losses.count_labels(batch_samples, self._loss_shifts_labels, device)
+            return count if not is_shared else losses.count_over_ranks(count, self.args, device)
         return None
 
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:

@@ -13,6 +13,7 @@ from footplate.data import columns, samplers
 from footplate.data.build import build_loader
 from footplate.data.choice import limit_rows
 from footplate.data.loader import Loader
+from footplate.data.shares import FILL
 from footplate.trainer.api import TrainerApi
 from footplate.training import checks, traits
 
@@ -104,7 +105,10 @@ class Data(TrainerApi):
             is_training=is_training,
             device=self._device,
             non_blocking=bool(self.args.accelerator_config.non_blocking),
+            fills_rounds=is_training or joins_batches(self),
         )
+        if self.args.world_size > 1 and loader.ranks.ending == FILL and not is_training:
+            loader.gradient_state = self.accelerator.gradient_state
         if dataloader_key is not None and self.args.dataloader_persistent_workers:
             loader.is_resumed = dataloader_key in self._current_run.plan.start.eval_loaders
             self._eval_dataloaders[dataloader_key] = loader
@@ -119,7 +123,8 @@ class Data(TrainerApi):
             self.args.train_sampling_strategy,
             dataset,
             self.args,
-            batch_size=self._train_batch_size,
+            # rows of near-equal length for all ranks: who has short ones would wait for the others
+            batch_size=self._train_batch_size * self.args.world_size,
             model_input_name=next(iter(getattr(self.processing_class, "model_input_names", ())), None),
             weights=samplers.read_weights(self.args.sample_weights, self.train_dataset),
         )
@@ -166,6 +171,8 @@ class Data(TrainerApi):
     ) -> tuple[list[Any], Any]:
         """The next micro-batches of one update, fewer at the end, and how many items they hold together."""
         micro_batches = list(islice(epoch_iterator, num_batches))
+        if self._current_run.feed.may_end_early and len(micro_batches) < num_batches:
+            micro_batches = []  # other ranks may have more; the update is left out by all
         return micro_batches, self._get_num_items_in_batch(micro_batches, device or self._device)
 
     def _prepare_inputs(self, inputs: Any) -> Any:
@@ -178,3 +185,12 @@ class Data(TrainerApi):
                 "columns, or set remove_unused_columns=False."
             )
         return inputs
+
+
+# what is overridden here may join the results of all processes batch by batch, which needs equal batches
+_EVALUATION_JOINTS = ("evaluation_loop", "prediction_loop", "prediction_step", "compute_loss")
+
+
+def joins_batches(trainer: Data) -> bool:
+    """Whether code of a subclass takes part in an evaluation."""
+    return not all(traits.is_ours(getattr(trainer, name)) for name in _EVALUATION_JOINTS)

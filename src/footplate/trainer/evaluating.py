@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from torch import nn
 from footplate import batch as batch_tools
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
-from footplate.data.loader import given_rows
+from footplate.data.loader import WithTurns, given_rows, is_shared
+from footplate.data.shares import Turn
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
@@ -156,40 +158,51 @@ class Evaluating(TrainerApi):
         keeps_batches = not by_batch.are_used or description == "Prediction"
         keeps_input = "inputs" in args.include_for_metrics
         model = self._prepare_for_evaluation(dataloader)
+        shares = is_shared(dataloader)
         gather = vars(self).pop("gather_function", None)  # one that was set holds for one pass
+        if gather is None and args.world_size > 1 and not shares:
+            gather = partial(gather_padded, self.accelerator)  # a loader of the user's own
         self.callback_handler.eval_dataloader = dataloader
         collector = build_collector(dataloader, args, self._current_run.anchor(str(args.output_dir)))
         evaluation.records = Records()
         try:
-            for inputs, is_last in batches.mark_last(dataloader):
+            for (inputs, turn), is_last in batches.mark_last(WithTurns(dataloader)):
                 num_rows = comm.find_batch_size(inputs)
                 num_items = None
                 if self.args.weighs_items:
                     num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
                 evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
+                if turn is not None and turn.num_own < (num_rows or 0):  # others of its rows count elsewhere
+                    evaluation.batch_weight *= turn.num_own / (num_rows or 1)
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
+                main = self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None
                 if gather is not None:
-                    logits, labels = (None if part is None else gather(part) for part in (logits, labels))
-                collector.add(
-                    losses=loss,
-                    predictions=logits if keeps_batches else None,
-                    labels=labels if keeps_batches else None,
-                    inputs=self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None,
-                    num_rows=num_rows,
-                    num_items=num_items,
-                )
+                    loss, logits, labels, main = gather_parts(gather, num_rows, loss, logits, labels, main)
+                    num_rows = comm.find_batch_size(logits) or comm.find_batch_size(loss) or num_rows
+                if turn is not None:
+                    logits, labels, main = keep_own(turn, num_rows, logits, labels, main)
+                    num_rows = turn.num_own
+                if num_rows != 0:
+                    collector.add(
+                        losses=loss,
+                        predictions=logits if keeps_batches else None,
+                        labels=labels if keeps_batches else None,
+                        inputs=main,
+                        num_rows=num_rows,
+                        num_items=num_items,
+                    )
                 self._event("on_prediction_step")
-                if self._current_run.signals.received and evaluation.is_repeatable:
+                if evaluation.is_repeatable and self._current_run.poll_stop():
                     raise StopRequested
-                by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last)
-            metrics = measure(self, by_batch, collector)
+                by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last, turn)
+            if shares:
+                collector.merge_ranks(to_all=args.metrics_on == "every_rank")
+            metrics, mean_loss, evaluation.weight = measure_once(self, by_batch, collector)
             metrics = {**metric_tools.plain_numbers(metrics), **evaluation.records.drain()}
         finally:
             evaluation.records = None
 
-        evaluation.weight = collector.weight
-        mean_loss = collector.loss
         if mean_loss is not None:
             metrics[f"{metric_key_prefix}_loss"] = mean_loss
         for name in PREPARATION_TIMES:
@@ -301,7 +314,10 @@ class Evaluating(TrainerApi):
     def _prepare_for_evaluation(self, dataloader: Any = None) -> nn.Module:
         """The model as evaluation calls it: wrapped, dropout off, in half precision where that is asked."""
         if self.is_in_train:
-            model = self.model_wrapped
+            enter_evaluation(
+                self.model_wrapped, self.optimizer
+            )  # the wrapper too: training asks it for its mode
+            model = self._strategy.for_evaluation(self.model_wrapped)
         else:
             start_time = time.time()
             model = self._wrap_model(self.model_wrapped, training=False)
@@ -315,6 +331,43 @@ class Evaluating(TrainerApi):
             model = self.torch_jit_model_eval(model, dataloader, training=False)
             self.jit_compilation_time = round(time.time() - start_time, 4)
         return model
+
+
+def gather_padded(accelerator: Any, tensors: Any) -> Any:
+    """The rows of all processes, padded to the same width, without those that fill the last batch."""
+    padded = accelerator.pad_across_processes(tensors, dim=1, pad_index=batch_tools.IGNORED_LABEL)
+    return accelerator.gather_for_metrics(padded)
+
+
+def gather_parts(
+    gather: Callable[[Any], Any], num_rows: int | None, loss: Any, *parts: Any
+) -> tuple[Any, ...]:
+    """A batch of the user's own loader, joined with those of other processes; a loss once per row."""
+    if comm.world_size() > 1 and loss is not None:
+        loss = gather(loss.repeat(num_rows or 1))
+    return (loss, *(None if part is None else gather(part) for part in parts))
+
+
+def keep_own(turn: Turn, num_rows: int | None, *parts: Any) -> tuple[Any, ...]:
+    """The rows of a batch that count on this rank; None for all if none does."""
+    if turn.num_own == 0:
+        return (None,) * len(parts)
+    if turn.num_own == num_rows:
+        return parts
+    return tuple(comm.take_rows(part, slice(0, turn.num_own), num_rows) for part in parts)
+
+
+def measure_once(
+    trainer: Evaluating, by_batch: BatchMetrics, collector: Collector
+) -> tuple[dict[str, Any], float | None, float]:
+    """Metrics, mean loss and weight of a set, the same on all ranks: they decide by them."""
+    if trainer.args.metrics_on == "first_rank":
+        metrics = comm.ask_first(lambda: measure(trainer, by_batch, collector))
+    else:
+        metrics = measure(trainer, by_batch, collector)
+    found: tuple[dict[str, Any], float | None, float]
+    found = comm.broadcast_object((metrics, collector.loss, collector.weight))
+    return found
 
 
 def measure(trainer: Evaluating, by_batch: BatchMetrics, collector: Collector) -> dict[str, Any]:
@@ -351,8 +404,11 @@ def preview_best(trainer: Evaluating, evaluation: Evaluation, metrics: dict[str,
 
 def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str) -> Collector:
     """What gathers the results of one pass over a loader."""
+    num_samples = batch_tools.find_length(getattr(dataloader, "dataset", None))
+    shares = is_shared(dataloader)
     return Collector(
-        num_samples=batch_tools.find_length(getattr(dataloader, "dataset", None)),
+        num_samples=num_samples,
+        num_here=None if not num_samples or not shares else -(-num_samples // args.world_size),
         batch_size=args.eval_batch_size,
         concat=args.eval_do_concat_batches,
         loss_weighting=args.loss_weighting,

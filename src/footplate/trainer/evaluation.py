@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from footplate import comm
 from footplate.arguments import TrainingArguments
+from footplate.data.shares import Turn
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.rows import RowColumns
@@ -78,6 +80,11 @@ class Evaluation:
         )
 
 
+def join_parts(parts: list[Any]) -> Any:
+    """The rows that ranks gave, in one; None if they gave none."""
+    return None if parts[0] is None else comm.nested_join(parts)
+
+
 class BatchMetrics:
     """What measures an evaluation batch by batch: metric objects, or a function called for every batch.
 
@@ -98,9 +105,36 @@ class BatchMetrics:
         self.are_used = args.batch_eval_metrics or self._stream is not None
 
     def update(
-        self, inputs: Any, loss: Any, logits: Any, labels: Any, name: str | None, is_last: bool
+        self,
+        inputs: Any,
+        loss: Any,
+        logits: Any,
+        labels: Any,
+        name: str | None,
+        is_last: bool,
+        turn: Turn | None = None,
     ) -> None:
-        """Take in one batch; of a function, only its answer to the last one counts."""
+        """Take in one batch; of a function, only its answer to the last one counts.
+
+        Args:
+            inputs: The batch.
+            loss: Its mean loss.
+            logits: What the model answered.
+            labels: The expected answers.
+            name: Which of several sets it is.
+            is_last: Whether no batch follows.
+            turn: How the batch is shared with other ranks: they then give their rows too.
+        """
+        if (
+            turn is not None
+            and self.are_used
+            and not (self._stream is not None and self._stream.merges_itself)
+        ):
+            own = None if not turn.num_own else (inputs, loss, logits, labels)
+            given = [part for part in comm.gather_objects(own) if part is not None]
+            inputs, losses, logits, labels = (list(parts) for parts in zip(*given, strict=True))
+            loss = None if losses[0] is None else torch.stack([one.mean() for one in losses]).mean()
+            inputs, logits, labels = (join_parts(parts) for parts in (inputs, logits, labels))
         if logits is None or labels is None:
             return
         if self._stream is not None:

@@ -12,7 +12,7 @@ from torch import nn
 from footplate.batch import find_length
 from footplate.checkpoint import resume
 from footplate.data.feed import search_data
-from footplate.data.loader import num_drawn
+from footplate.data.loader import micro_batch_size, num_drawn
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
 from footplate.state import TRAINER_STATE_NAME, TrainerState
@@ -81,10 +81,11 @@ class Preparing(Optimizing):
             self.args if extension is None else extension.apply_to(self.args),
             num_batches,
             self.num_examples(loader) if num_batches else None,
-            self._train_batch_size,
+            micro_batch_size(self.args, self._train_batch_size),
             first_step=saved.global_step if saved is not None else 0,
             position=position,
             num_drawn=num_drawn(loader),
+            num_ranks=self.args.world_size,
         )
 
     def _begin_run(self, plan: TrainingPlan, loader: Any, saved: TrainerState | None) -> None:

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from footplate import rng
+from footplate import comm, rng
 from footplate.arguments import TrainingArguments
 from footplate.checkpoint.lock import FolderLock
 from footplate.checkpoint.resume import Differences
 from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
 from footplate.data.generators import HeldGenerators
+from footplate.distributed.hang import HangWatch
+from footplate.distributed.joint import JointDecisions
 from footplate.optim.kept_step import KeptStep
 from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
 from footplate.training.batches import TokenCounter
@@ -32,6 +34,8 @@ from footplate.training.watch import StepData, TrainWindow, accepts_update
 
 logger = logging.getLogger(__name__)
 
+_UNWATCHED = HangWatch(None)
+FLAGS = ("should_training_stop", "should_epoch_stop", "should_log", "should_evaluate", "should_save")
 EVAL_ON_START = "eval_on_start"  # left undone: the evaluation before the first update
 
 
@@ -91,6 +95,11 @@ class Run:
         self.eval_loaders: dict[str, Any] = {}  # those whose workers live on
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
+        self.joint = JointDecisions()
+        self.hang = _UNWATCHED  # replaced by `train()`
+        self.is_alone = comm.world_size() == 1
+        self._is_stopping = False  # all ranks have agreed to stop
+        self._wants_save = False  # this rank; the others are told soon
         self.meter = Meter(device, filters=args.logging_nan_inf_filter)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
@@ -111,6 +120,7 @@ class Run:
         self.grad_norm: torch.Tensor | None = None
         self.learning_rate: float | None = None
         self.group_rates: dict[str, float] = {}
+        self.batch_weight = 1.0  # of the micro-batch under way, among those of other ranks
         self.record_factor: Any = 1.0  # what a recorded value is multiplied by: the micro-batch's share
         self.undone: list[str] = []  # events and flags of the control that an interruption leaves undone
         self.ends_epoch = False  # resumed where an epoch had to end: on_epoch_end comes next
@@ -178,22 +188,24 @@ class Run:
             tuple(self.undone),
             last_update,
             feed.batches_done,
-            (plan.batches_per_epoch, plan.micro_batch_size),
+            (plan.batches_per_epoch, plan.round_size),
             tuple(dict.fromkeys([*plan.start.eval_loaders, *self.eval_loaders])),
         )
 
     # ---- one update ----
 
-    def begin_reading(self) -> None:
+    def begin_reading(self, step: int) -> None:
         """Note where an update starts to read."""
         self.stage = Stage.READING
+        self.hang.beat(step, "data")
         self.signals.keep()
         self._read_states = self._random.capture()
         self.feed.begin_update(self._read_states)
 
-    def begin_update(self, num_micro_batches: int, may_undo: bool) -> None:
+    def begin_update(self, step: int, num_micro_batches: int, may_undo: bool) -> None:
         """Note what an update begins with: it may be given up or, if `may_undo`, be made again."""
         self.stage = Stage.UPDATING
+        self.hang.beat(step, "update")
         may_undo = may_undo or num_micro_batches > 1
         self.meter.begin_update(is_single=not may_undo)
         self.buffers.note()
@@ -215,10 +227,16 @@ class Run:
         self.zero_grad()
         self.meter.finish_update()
         self.feed.advance(micro_batches)
-        state.num_input_tokens_seen += self.meter.drain_tokens(may_wait=False)  # callbacks stop by it
+        state.num_input_tokens_seen += self._drain_tokens()  # callbacks stop by it
         state.global_step += 1
         state.epoch = self.plan.epoch_at(epoch, self.feed.batches_done)
         self.stage = Stage.ENDING
+
+    def _drain_tokens(self) -> int:
+        """Input tokens of this update, over all ranks; later where the device would have to be asked."""
+        if self.is_alone or self.tokens.mode == "no":
+            return self.meter.drain_tokens(may_wait=False)
+        return comm.sum_integers([self.meter.drain_tokens()])[0]
 
     def give_up_update(self) -> None:
         """Go back to the end of the last update, so that a resumed run makes this one from its beginning."""
@@ -239,6 +257,54 @@ class Run:
         self.stage = Stage.BETWEEN
 
     # ---- an interruption ----
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether a signal asks for a stop inside an update: with several ranks, only between updates."""
+        return self.is_alone and bool(self.signals.received)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a signal or the clock ends the run now; ranks have agreed on it."""
+        return self._wants_stop if self.is_alone else self._is_stopping
+
+    def agree(self, control: TrainerControl, callbacks_may_differ: bool) -> None:
+        """Let what one rank asks for be done by all: a stop, a save, and what its callbacks set.
+
+        Args:
+            control: Its flags become those that any rank has set.
+            callbacks_may_differ: Callbacks of the user's own heard this update, and may have set flags.
+        """
+        wants_save = self.clock.should_save() or self.saves.retry()
+        if self.is_alone:
+            control.should_save |= wants_save
+            return
+        self._wants_save |= wants_save
+        flags = [int(getattr(control, name)) for name in FLAGS] if callbacks_may_differ else []
+        wishes = [int(self._wants_stop), int(self._wants_save), *flags]
+        num_stops, num_saves, *flags = self.joint.decide(wishes, at_once=callbacks_may_differ)
+        self._stop_together(num_stops)
+        for name, count in zip(FLAGS, flags, strict=False):
+            setattr(control, name, bool(count))
+        if num_saves:
+            control.should_save, self._wants_save = True, False
+
+    def poll_stop(self, at_once: bool = False) -> bool:
+        """Whether to stop; every rank calls it equally often, such as after each batch of an evaluation."""
+        if not self.is_alone and not self._is_stopping:
+            self._stop_together(self.joint.decide([int(self._wants_stop)], at_once)[0])
+        return self.should_stop
+
+    @property
+    def _wants_stop(self) -> bool:
+        return bool(self.signals.received) or self.clock.should_stop()
+
+    def _stop_together(self, num_ranks: int) -> None:
+        """Stop if any rank asked for it, and for its reason."""
+        if num_ranks:
+            self._is_stopping = True
+            received = max(comm.gather_objects(self.signals.received))
+            self.signals.received = self.signals.received or received
 
     def note_stop(self, control: TrainerControl) -> None:
         """Let a resumed run end epoch or training where this one was to end it when it was interrupted."""

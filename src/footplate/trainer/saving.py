@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from footplate import rng
+from footplate import comm, rng
+from footplate.arguments import TrainingArguments
 from footplate.checkpoint import arguments as argument_files
 from footplate.checkpoint import rotation, weights
 from footplate.checkpoint.publish import Contents
@@ -16,6 +17,7 @@ from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.checkpoint.runs import belongs_to
 from footplate.state import export_states
 from footplate.trainer.api import TrainerApi
+from footplate.trainer.run import Run
 from footplate.training import traits
 
 
@@ -53,8 +55,11 @@ class Saving(TrainerApi):
         folder = run.anchor(os.path.join(run_dir, f"{PREFIX_CHECKPOINT_DIR}-{step}"))
         if metrics is not None:
             self._determine_best_metric(metrics, trial)
-        self._current_run.clock.note_save()
+        run.clock.note_save()
+        self.store_flos()
+        ranks = gather_ranks(run, self.args)
         if not self.args.should_save:
+            self.state.best_model_checkpoint = comm.broadcast_object(None)
             return
         run.saves.join()  # one copy, one write: the last one must be done with both
         rotation.make_way(folder, run.identity.run_id, run.saves.foreign_folders)
@@ -71,10 +76,14 @@ class Saving(TrainerApi):
             kept = [path for path in (self.state.best_model_checkpoint, saves.sealed_folder) if path]
             return rotation.make_room(run.anchor(run_dir), kept, run.identity.run_id, saves.sealed_names)
 
+        contents = self._capture_contents(run_dir)
+        contents.ranks = ranks
+        best = comm.broadcast_object(self.state.best_model_checkpoint)
+        self.state.best_model_checkpoint = best  # the first rank has looked for it on disk
         run.saves.write(
             folder,
             step,
-            self._capture_contents(run_dir),
+            contents,
             self.model.state_dict(),
             save_model=save_now,
             save_copy=self._save,
@@ -86,7 +95,6 @@ class Saving(TrainerApi):
     def _capture_contents(self, run_dir: str) -> Contents:
         """The state of the run as it is now, apart from the model."""
         run = self._current_run
-        self.store_flos()
         self.state.num_input_tokens_seen += run.meter.drain_tokens()
         best_step = self.state.best_global_step
         if best_step is not None:
@@ -110,6 +118,16 @@ class Saving(TrainerApi):
         return contents
 
 
+def gather_ranks(run: Run, args: TrainingArguments) -> list[dict[str, Any]] | None:
+    """What differs from rank to rank, of all of them, where it is written; None in a single process."""
+    if run.is_alone or args.save_only_model:
+        return None
+    own = {"rng": rng.to_plain(rng.capture()), "loader": run.feed.state(), "sums": run.meter.sums_now()}
+    if args.save_on_each_node:
+        return comm.gather_objects(own)
+    return comm.gather_objects_to_first(own)
+
+
 # an override of one of these looks at the folder, or at the state of the run, at once
 _SAVE_JOINTS = (
     *("save_model", "_save", "_save_checkpoint"),
@@ -130,6 +148,7 @@ def saves_in_background(trainer: Saving) -> bool:
 def prepare_first_save(trainer: Saving) -> None:
     """Make the memory of the first copy while training goes on."""
     args = trainer.args
-    if args.save_strategy != "no" and not args.save_only_model and saves_in_background(trainer):
+    writes = args.should_save and args.save_strategy != "no"
+    if writes and not args.save_only_model and saves_in_background(trainer):
         state = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
         trainer._current_run.saves.prepare(state)

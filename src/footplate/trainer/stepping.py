@@ -32,7 +32,8 @@ class Stepping(TrainerApi):
         if not model.training:  # an evaluation came between
             enter_training(model, self.optimizer)
         run.record_factor = share = self._share_of_update(inputs, num_items_in_batch)
-        if share == 0.0:  # the mean over no items is not a number, and adds nothing
+        # with several ranks, all must take part in backward
+        if share == 0.0 and run.is_alone:  # the mean over no items is not a number, and adds nothing
             return torch.zeros((), device=self._device)
         context, inputs = self._prepare_context_parallel_inputs(model, inputs)
         with context():
@@ -57,10 +58,13 @@ class Stepping(TrainerApi):
                 run.window.add(logits, labels)
             if loss.dim():
                 loss = losses.as_scalar(loss)
-            if self.args.weighs_items:
+            if share == 0.0:
+                loss = loss.nan_to_num() * 0.0
+            elif self.args.weighs_items:
                 loss = loss * share
             elif share != 1.0:
                 loss = loss / run.num_micro_batches  # its bits are not those of a product
+                loss = loss if run.batch_weight == 1.0 else loss * run.batch_weight
             run.stopwatch.lap("forward")
             # LOMO steps inside backward and must be told its rate
             options = {"learning_rate": self._get_learning_rate()} if "lomo" in self.args.optim else {}
@@ -103,18 +107,30 @@ class Stepping(TrainerApi):
             dataset = self.train_dataset if self.is_in_train else self.eval_dataset
             names = (columns.names_of(dataset), self.label_names)
             raise ValueError(explain_missing_loss(self.model, inputs, outputs, *names))
+        if num_items_in_batch is not None and self._items_are_of_all_ranks():
+            loss = loss * self.args.world_size  # DDP divides by it, and the item count has done so already
         return (loss, outputs) if return_outputs else loss
+
+    def _items_are_of_all_ranks(self) -> bool:
+        """Whether the number of items that a loss is divided by is that of all ranks together."""
+        is_counted = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        is_shared = self.args.average_tokens_across_devices and self.args.world_size > 1
+        return is_shared and is_counted and self._current_evaluation is None
 
     def _share_of_update(self, inputs: Any, num_items: Any) -> float:
         """What the loss of a micro-batch is multiplied by, to be its share of the update's."""
         if self.args.weighs_items:
             items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
-            return items / max(int(num_items), 1)
+            counted = items * self.args.world_size if self._current_run.batch_weight else 0
+            return counted / max(int(num_items), 1)  # DDP divides by the number of ranks
         is_scaled = self.loss_is_scaled_for_ga
         if is_scaled is None:
             is_told = num_items is not None and takes_item_count(self.compute_loss)
             is_scaled = (self.model_accepts_loss_kwargs and is_told) or scales_loss(self.compute_loss_func)
-        return 1.0 if is_scaled else 1.0 / self._current_run.num_micro_batches
+        weight = self._current_run.batch_weight
+        if is_scaled:
+            return float(weight > 0.0)  # its items count, however many other ranks have
+        return weight / self._current_run.num_micro_batches
 
     def record(self, name: str, value: torch.Tensor | float) -> None:
         """Log an extra scalar with the next log, averaged as the loss is; in an evaluation, with its metrics.

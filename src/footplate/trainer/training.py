@@ -6,20 +6,24 @@ import dataclasses
 import logging
 import os
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 
-from footplate import rng
+from footplate import comm, rng
 from footplate.arguments import TrainingArguments
 from footplate.callbacks.facts import describe_start, format_start
 from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
-from footplate.checkpoint.lock import own_folder
+from footplate.checkpoint.lock import take_folder
 from footplate.checkpoint.publish import load_loader_state
+from footplate.checkpoint.ranks import load_rank
 from footplate.checkpoint.rotation import find_foreign_folders, remove_leftovers
+from footplate.distributed.agreement import check_agreement, comparable_arguments
+from footplate.distributed.failures import FailureWatch
+from footplate.distributed.hang import HangWatch
 from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
@@ -72,14 +76,18 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         if kwargs:
             raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
         folder = os.path.abspath(self._get_output_dir(trial))
-        with own_folder(folder) if self.is_world_process_zero() else nullcontext() as lock:
+        with ExitStack() as stack:
+            lock, refusal = take_folder(stack, folder) if self.args.should_save else (None, None)
+            comm.raise_together(refusal)
             if lock is not None and lock.is_held:
                 remove_leftovers(folder, is_sole=True)
-            checkpoint = resume.find_checkpoint(wanted, folder, run_folders.overwrites(self.args))
+            overwrites = run_folders.overwrites(self.args)
+            checkpoint = comm.ask_first(lambda: resume.find_checkpoint(wanted, folder, overwrites))
             self._memory_tracker.start()
             changes = resume.Differences()
             code = {"trainer": type(self), **{name: getattr(self, name) for name in USER_CODE}}
             facts = collect_facts(self.train_dataset, self.model, code)
+            check_agreement({"arguments": comparable_arguments(self.args.to_dict()), **facts})
             if checkpoint is not None:
                 changes = resume.review_resume(checkpoint, self.args.to_dict(), facts)
             # the first run keeps the name under which an evaluation before it was reported
@@ -88,13 +96,15 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             self._current_run = run = Run(
                 self.args, self._device, shared, identity, Resume(changes, extension, checkpoint), lock
             )
+            run.hang = HangWatch(self.args.hang_seconds)
+            run.identity.run_id = comm.broadcast_object(run.identity.run_id)
             run.facts = RunFacts(facts)
             run.saves.foreign_folders = find_foreign_folders(folder)
             self.is_in_train = True
             try:
                 self._prepare_model_for_run(trial, checkpoint)
                 noise = patches.embedding_noise(self.model, self.neftune_noise_alpha)
-                with run.signals, rng.holding(run.generators), noise:
+                with run.signals, FailureWatch(), run.hang, rng.holding(run.generators), noise:
                     result: TrainOutput = traits.call_with_declared(
                         self._inner_training_loop,
                         batch_size=self._train_batch_size,
@@ -142,13 +152,14 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                     self._run_epoch(model, epoch, trial, ignore_keys_for_eval)
                     if self.control.should_training_stop:
                         break
-            if self._current_run.signals.received:  # since the last update: what comes now may take long
+            if self._current_run.poll_stop(at_once=True):  # since the last update: what comes now takes long
                 raise StopRequested
         except StopRequested:
             self._current_run.note_stop(self.control)
             with ignore_children():
                 self._save_checkpoint(model, trial)
                 self._current_run.saves.join()
+            comm.barrier()  # a rank that ends before the checkpoint is sealed would take the others with it
         except Exception as error:
             # a signal to the whole group of processes may have ended a worker first
             if not self._seal_after(error, model, trial) or not self._current_run.signals.received:
@@ -159,6 +170,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         """Seal the last whole update before an error of the user's code ends the run; False if it was not."""
         run, step = self._current_run, self.state.global_step
         if not self.args.save_on_error or self.args.save_strategy == "no" or step == run.plan.first_step:
+            return False
+        if not run.is_alone:  # the other ranks are in the middle of an update, and their generators with them
             return False
         if run.stage is Stage.ENDING:
             run.undone = ["on_step_end"]
@@ -182,7 +195,11 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         """Go to the point where the checkpoint was written, and finish what was interrupted there."""
         run = self._current_run
         self._load_rng_state(checkpoint)
-        run.feed.resume(None if self.args.ignore_data_skip else load_loader_state(checkpoint))
+        own = load_rank(checkpoint, self.args.process_index, self.args.world_size)
+        if own is not None:
+            run.meter.restore(own["sums"])
+        place = load_loader_state(checkpoint) if own is None else own["loader"]
+        run.feed.resume(None if self.args.ignore_data_skip else place)
         undone = run.take_undone()
         if EVAL_ON_START in undone:
             self._evaluate(trial, ignore_keys, skip_scheduler=True)
@@ -202,11 +219,13 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         epoch_iterator = feed.start_epoch(epoch)
         ends_at_once, run.ends_epoch = run.ends_epoch, False
         for size in () if ends_at_once else plan.update_sizes(feed.batches_done):
-            run.begin_reading()
+            run.begin_reading(self.state.global_step)
             micro_batches, num_items = traits.call_positional(
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
             run.stopwatch.lap("data")
+            if feed.may_end_early and comm.sum_integers([not micro_batches])[0]:
+                micro_batches = []  # a rank has read its part to the end: the epoch ends for all
             if not micro_batches:  # the stream ended sooner than its length promised
                 if feed.batches_done == 0:
                     checks.report_no_batch(self.state.global_step)
@@ -219,6 +238,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             run.stopwatch.lap("callbacks")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
+            self._strategy.finish_gradients(run.parameters)
             norm = self._clip_grad_norm(model) if self.args.max_grad_norm else None
             run.grad_norm = as_norm(self._get_grad_norm(model, grad_norm=norm))
             self._event("on_pre_optimizer_step")
@@ -243,15 +263,17 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             run.step_data.release()
             if self.state.global_step == plan.first_step + 1:
                 prepare_first_save(self)
-            self.control.should_save |= run.clock.should_save() or run.saves.retry()
+            run.agree(self.control, not run.is_alone and self.callback_handler.hears_updates)
             self._report(model, trial, epoch, ignore_keys)
-            if run.signals.received or run.clock.should_stop():
+            if run.should_stop:
                 raise StopRequested
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
 
         run.stage, feed.is_over = Stage.BETWEEN, True
         self._event("on_epoch_end")
+        if not run.is_alone:
+            run.agree(self.control, callbacks_may_differ=True)
         self._report(model, trial, epoch, ignore_keys)
 
     def _report(self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None) -> None:
@@ -276,19 +298,23 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
         run = self._current_run
-        run.begin_update(len(loaded), run.micro_batches.enabled or self.args.on_nonfinite != "warn")
+        may_undo = run.micro_batches.enabled or self.args.on_nonfinite != "warn"
+        run.begin_update(self.state.global_step, len(loaded), may_undo)
         while True:
             micro_batches = run.micro_batches.cut(loaded)
+            goes_on = True
             try:
-                return self._accumulate_once(model, micro_batches, num_items)
+                goes_on = self._accumulate_once(model, micro_batches, num_items)
             except StopRequested:
                 run.give_up_update()
                 raise
             except (RuntimeError, MemoryError) as error:
                 if not run.micro_batches.shrink(error, micro_batches):
                     raise
-                run.undo_update()
-                self.state.train_batch_size = run.micro_batches.max_rows
+            if run.micro_batches.agree():
+                return goes_on
+            run.undo_update()
+            self.state.train_batch_size = run.micro_batches.max_rows
 
     def _accumulate_once(self, model: nn.Module, micro_batches: list[Any], num_items: Any) -> bool:
         run = self._current_run
@@ -299,8 +325,10 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         if not traits.takes_positional(step, 3):  # from before 4.46, when the accelerator divided the loss
             extra = ()
             self.accelerator.gradient_accumulation_steps = len(micro_batches)
-        for inputs, is_last in batches.mark_last(micro_batches):
+        weights = run.feed.weights()
+        for index, (inputs, is_last) in enumerate(batches.mark_last(micro_batches)):
             run.is_last_micro_batch = is_last
+            run.batch_weight = weights[index] if weights else 1.0
             if self._accelerator is not None:  # libraries count updates by its flag
                 self._accelerator.gradient_state._set_sync_gradients(is_last)
             with self._strategy.accumulate(model, sync=is_last):
@@ -313,7 +341,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 torch.cuda.empty_cache()
             if not is_last:
                 self._event("on_substep_end")
-                if run.signals.received:
+                if run.is_interrupted:
                     raise StopRequested
                 if self.control.should_epoch_stop or self.control.should_training_stop:
                     return False
@@ -410,6 +438,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         for seal in run.saves.sealed():
             self._event("on_seal", **seal)
         run.saves.check_last(error)
+        comm.barrier()  # only now the best checkpoint is there for all ranks
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None and not run.signals.received:
             self._load_best_model()

@@ -6,15 +6,19 @@ import inspect
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from footplate import comm
 from footplate.batch import IGNORED_LABEL, MAPPING
 from footplate.comm import find_batch_size
 from footplate.training.traits import declares
 from footplate.wrappers import bare_model, forward_parameters
+
+if TYPE_CHECKING:
+    from footplate.arguments import TrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +82,17 @@ def count_labels(batches: Sequence[Any], shifts_labels: bool, device: torch.devi
         return None
     total = torch.stack(counts).sum() if len(counts) > 1 else counts[0]
     return total.to(device, torch.float32)  # as in the original since 5.23
+
+
+def count_over_ranks(
+    count: torch.Tensor | None, args: TrainingArguments, device: torch.device
+) -> torch.Tensor | None:
+    """The sum of what ranks counted, if they divide by it together; None if none of them could count."""
+    if not args.average_tokens_across_devices:
+        return count
+    own = [0.0, 0.0] if count is None else [float(count), 1.0]
+    total, num_counted = comm.sum_tensor(torch.tensor(own, device=device)).unbind()
+    return total if num_counted > 0 else None  # host sync: the ranks have just waited for each other
 
 
 def _labels_that_count(batch: Mapping[str, Any], shifts_labels: bool) -> torch.Tensor:

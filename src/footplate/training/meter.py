@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, NamedTuple
 
 import torch
 
+from footplate import comm
 from footplate.state import ExportableState
 from footplate.training.finite import FiniteLosses
 
@@ -55,10 +57,18 @@ class Records:
         return other
 
     def drain(self) -> dict[str, float]:
-        """The averages since the last call, read from the device; the sums are reset."""
-        means = {name: total / weight for name, (total, weight) in self.totals().items() if weight}
+        """The averages since the last call, over all ranks, read from the device; the sums are reset."""
+        return self.drain_with(comm.gather_objects(self.totals()))
+
+    def drain_with(self, totals_of_ranks: list[dict[str, list[float]]]) -> dict[str, float]:
+        """The averages of what the ranks gave as their totals; the sums of this one are reset."""
         self.restore({})
-        return means
+        sums: dict[str, list[float]] = {}
+        for totals in totals_of_ranks:
+            for name, (total, weight) in totals.items():
+                before = sums.get(name, [0.0, 0.0])
+                sums[name] = [before[0] + total, before[1] + weight]
+        return {name: total / weight for name, (total, weight) in sums.items() if weight}
 
 
 class _Before(NamedTuple):
@@ -95,21 +105,20 @@ class Meter(ExportableState):
 
     def state(self) -> dict[str, Any]:
         """The sums as plain numbers: without them a resumed run would report different means."""
+        return {"args": {}, "attributes": {"sums": self.sums_now()}}
+
+    def sums_now(self) -> dict[str, Any]:
+        """The sums of this rank."""
         self._count_nonfinite()
         return {
-            "args": {},
-            "attributes": {
-                "sums": {
-                    "loss": float(self.loss),  # host sync, once per checkpoint
-                    "total_loss": self.total_loss,
-                    "first_step": self.first_step,
-                    "last_logged_step": self.last_logged_step,
-                    "num_refused": self._num_refused,
-                    "num_nonfinite": [int(self._num_nonfinite), self.num_nonfinite_total],
-                    "records": self._records.totals(),
-                    "finite": self._finite.totals(),
-                }
-            },
+            "loss": float(self.loss),  # host sync, once per checkpoint
+            "total_loss": self.total_loss,
+            "first_step": self.first_step,
+            "last_logged_step": self.last_logged_step,
+            "num_refused": self._num_refused,
+            "num_nonfinite": [int(self._num_nonfinite), self.num_nonfinite_total],
+            "records": self._records.totals(),
+            "finite": self._finite.totals(),
         }
 
     def restore(self, sums: dict[str, Any]) -> None:
@@ -226,20 +235,29 @@ class Meter(ExportableState):
 
     def drain(self, step: int) -> dict[str, float]:
         """What to log at `step`: the mean loss since the last log, records, and non-finite values if any."""
-        loss = self._finite.drain(float(self.loss))  # host sync
+        own = self._finite.drain(float(self.loss))  # host sync
         self._loss.zero_()
+        self._count_nonfinite()
+        found = comm.gather_objects((own, self._records.totals(), int(self._num_nonfinite)))
+        losses, records, counts = map(list, zip(*found, strict=True))
+        loss = self._mean_of_ranks(losses)
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
         self.first_step += self._num_refused  # refused updates do not count in the mean of the run
         self.last_logged_step, self._num_refused = step, 0
-        return {**logs, **self._records.drain(), **self._drain_nonfinite(step)}
+        # the most of any rank, not the sum: a gradient norm that is not finite is the same on all
+        return {**logs, **self._records.drain_with(records), **self._report_nonfinite(max(counts), step)}
 
-    def _drain_nonfinite(self, step: int) -> dict[str, float]:
-        self._count_nonfinite()
-        count = int(self._num_nonfinite)
+    def _mean_of_ranks(self, losses: list[float]) -> float:
+        """The mean over ranks, in the precision of a loss; those that are not finite may be left out."""
+        finite = [loss for loss in losses if math.isfinite(loss)]
+        kept = finite if finite and self.filters else losses
+        return kept[0] if len(kept) == 1 else float(torch.tensor(kept, dtype=self._loss.dtype).mean())
+
+    def _report_nonfinite(self, count: int, step: int) -> dict[str, float]:
+        self._num_nonfinite.zero_()
         if not count:
             return {}
-        self._num_nonfinite.zero_()
         if not self.num_nonfinite_total:
             logger.warning(
                 "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the "
@@ -253,6 +271,7 @@ class Meter(ExportableState):
 
     def mean_loss(self, step: int) -> float:
         """The loss of the run so far, averaged over its updates."""
-        self.total_loss += self._finite.drain(float(self.loss))  # host sync
+        own = self._finite.drain(float(self.loss))  # host sync
+        self.total_loss += self._mean_of_ranks(comm.gather_objects(own))
         self._loss.zero_()
         return self.total_loss / max(step - self.first_step - self._num_refused, 1)

@@ -106,7 +106,8 @@ class TrainingPlan:
     updates_per_epoch: int = 0
     batches_per_epoch: int = 0  # micro-batches; for a stream of unknown length, those of the whole run
     accumulation: int = 1
-    micro_batch_size: int = 1
+    micro_batch_size: int = 1  # of one process
+    num_ranks: int = 1
     num_examples: int = 0
     num_train_samples: float = 0
     first_step: int = 0  # updates made before this call, by the run that it resumes
@@ -117,7 +118,12 @@ class TrainingPlan:
     @property
     def total_batch_size(self) -> int:
         """Samples in one full update."""
-        return self.micro_batch_size * self.accumulation
+        return self.round_size * self.accumulation
+
+    @property
+    def round_size(self) -> int:
+        """Samples in a micro-batch of every process together."""
+        return self.micro_batch_size * self.num_ranks
 
     def update_sizes(self, batches_done: int = 0) -> Iterator[int]:
         """Micro-batches of each update left in an epoch, such as 4, 4, 4, 2: the last may be short."""
@@ -137,22 +143,24 @@ def plan_training(
     first_step: int = 0,
     position: Position | None = None,
     num_drawn: int | None = None,
+    num_ranks: int = 1,
 ) -> TrainingPlan:
     """The plan of a run over a loader of `num_batches`; None for a stream of unknown length.
 
     A resumed run has made `first_step` updates and continues at `position`. A checkpoint that another program
     wrote has no position: it is then computed from the updates. `num_drawn` is how many samples an epoch
-    draws, where that may differ from `num_examples`.
+    draws, where that may differ from `num_examples`. Each of `num_ranks` processes has such a loader.
     """
     accumulation = args.gradient_accumulation_steps
-    total_batch_size = micro_batch_size * accumulation
+    round_size = micro_batch_size * num_ranks
+    total_batch_size = round_size * accumulation
     if num_batches is None:
         check_has_end(args)
         updates_per_epoch, num_epochs = args.max_steps, sys.maxsize  # read the stream as often as needed
         num_batches, num_examples = args.max_steps * accumulation, args.max_steps * total_batch_size
     else:
         check_some_data(num_batches)
-        num_examples = num_examples if num_examples is not None else num_batches * micro_batch_size
+        num_examples = num_examples if num_examples is not None else num_batches * round_size
         updates_per_epoch = math.ceil(num_batches / accumulation)
         wanted = args.max_steps / updates_per_epoch if args.max_steps > 0 else args.num_train_epochs
         num_epochs = math.ceil(wanted)
@@ -162,11 +170,11 @@ def plan_training(
         position = Position(epoch, updates_done * total_batch_size, is_begun=updates_done > 0)
     if num_drawn is not None:
         check_inside(position, num_drawn)
-    if position.batches_done is not None and list(position.cut) == [num_batches, micro_batch_size]:
+    if position.batches_done is not None and list(position.cut) == [num_batches, round_size]:
         first_batch = position.batches_done
     else:
         num_drawn = num_examples if num_drawn is None else num_drawn
-        first_batch = num_batches - _batches_left(position, num_drawn, micro_batch_size, num_batches)
+        first_batch = num_batches - _batches_left(position, num_drawn, round_size, num_batches)
     max_steps = args.max_steps
     if max_steps <= 0:
         max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
@@ -182,6 +190,7 @@ def plan_training(
         batches_per_epoch=num_batches,
         accumulation=accumulation,
         micro_batch_size=micro_batch_size,
+        num_ranks=num_ranks,
         num_examples=num_examples,
         num_train_samples=max_steps * total_batch_size
         if args.max_steps > 0

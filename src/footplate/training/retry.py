@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from footplate.comm import find_batch_size
+from footplate.comm import find_batch_size, gather_objects, world_size
 from footplate.training.batches import is_out_of_memory, split_batch
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ class MicroBatches:
     def __init__(self, enabled: bool, max_rows: int | None = None) -> None:
         self.enabled = enabled
         self.max_rows = max_rows  # in a piece; None until memory runs out
+        self._has_failed = False
 
     def cut(self, batches: list[Any]) -> list[Any]:
         """The batches in pieces that fit."""
@@ -35,7 +36,7 @@ class MicroBatches:
             return False
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        self.max_rows = rows // 2
+        self.max_rows, self._has_failed = rows // 2, True
         logger.warning(
             "Out of memory with micro-batches of %d: continuing with %d, in the same update and with the "
             "same effective batch (auto_find_batch_size).",
@@ -43,6 +44,18 @@ class MicroBatches:
             self.max_rows,
         )
         return True
+
+    def agree(self) -> bool:
+        """Whether the pieces fitted, on every rank; if not, all go on with the smallest size."""
+        if not self.enabled:
+            return True
+        has_failed, self._has_failed = self._has_failed, False
+        if world_size() == 1:
+            return not has_failed
+        failed_sizes = [size for size in gather_objects(self.max_rows if has_failed else None) if size]
+        if failed_sizes:
+            self.max_rows = min(failed_sizes)
+        return not failed_sizes
 
 
 def find_executable_batch_size(

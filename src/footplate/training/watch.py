@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from footplate.comm import nested_detach, nested_join, nested_numpify
+from footplate.comm import nested_detach, nested_join, nested_numpify, sum_integers
 from footplate.outputs import EvalPrediction
 
 
@@ -61,7 +61,8 @@ class TrainWindow:
 
 def accepts_update(policy: str, grad_norm: torch.Tensor, update_loss: torch.Tensor, update: int) -> bool:
     """Whether an update may change the weights; raises if it is not finite and the policy is "raise"."""
-    if bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss)):  # host sync
+    is_finite = bool(torch.isfinite(grad_norm) & torch.isfinite(update_loss))  # host sync
+    if sum_integers([int(not is_finite)])[0] == 0:  # losses differ from rank to rank
         return True
     if policy == "skip":
         return False
