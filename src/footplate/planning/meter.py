@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-WEIGHT, ACTIVATION, COPY, GRADIENT = "weight", "activation", "copy", "gradient"
+WEIGHT, INPUT, ACTIVATION, COPY, GRADIENT = "weight", "input", "activation", "copy", "gradient"
 _TO_COPY = torch.ops.aten._to_copy.default  # what autocast turns a weight into another precision with
 
 
@@ -60,17 +60,20 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         weights: Tensors that exist before: not counted, and their copies are told from activations.
+        inputs: Others that exist before and are not counted.
     """
 
-    def __init__(self, weights: Iterable[torch.Tensor] = ()) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor] = (), inputs: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.place: Place = ("forward", None)
         self.peaks: dict[Place, Peaks] = {}
         self.largest = Largest()
-        self._live = dict.fromkeys((WEIGHT, ACTIVATION, COPY, GRADIENT), 0)
+        self._live = dict.fromkeys((WEIGHT, INPUT, ACTIVATION, COPY, GRADIENT), 0)
         self._entries: dict[int, tuple[Any, int, str]] = {}  # by the address of the storage object
         for tensor in weights:
             self._note(tensor, WEIGHT)
+        for tensor in inputs:
+            self._note(tensor, INPUT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

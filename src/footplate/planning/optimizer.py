@@ -41,7 +41,9 @@ class OptimizerCost(NamedTuple):
 
     def state_bytes(self, shape: Shape, dtype: torch.dtype) -> int:
         """The state of one parameter."""
-        return sum(tensor.num_bytes(shape) for tensor in self.rules[rule_key(shape, dtype)])
+        rank, _ = key = rule_key(shape, dtype)
+        sizes = (*shape[: rank - 1], math.prod(shape[rank - 1 :]))  # a scalar is a vector of one value
+        return sum(tensor.num_bytes(sizes) for tensor in self.rules[key])
 
     def temporary_bytes(self, sizes: Sequence[int]) -> int:
         """The temporary results of one step on parameters of so many bytes each."""

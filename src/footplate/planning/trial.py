@@ -127,7 +127,7 @@ def _measure(
     with ExitStack() as stack:
         stack.enter_context(in_training(model))
         stack.enter_context(mode)
-        meter = MemoryMeter([*weights, *find_tensors(batch)])
+        meter = MemoryMeter(weights, find_tensors(batch))
         stack.enter_context(watched_units(units, meter))
         for weight in weights:
             if weight.requires_grad:

@@ -39,10 +39,19 @@ def find_units(model: nn.Module, layer_names: Collection[str] = ()) -> list[nn.M
 
 
 def sort_units(model: nn.Module, units: Collection[nn.Module]) -> list[nn.Module]:
-    """Units with weights in the order of the model, without those inside another one."""
-    inner = {id(part) for unit in units for part in unit.modules() if part is not unit}
-    chosen = {id(unit) for unit in units} - inner
-    return [part for part in model.modules() if id(part) in chosen and any(True for _ in part.parameters())]
+    """Units in the order of the model, without those that only hold others, and those inside another one."""
+    chosen = {id(unit) for unit in units}
+    holding = [unit for unit in units if _has_own_weights(unit, chosen)]
+    inner = {id(part) for unit in holding for part in unit.modules() if part is not unit}
+    kept = {id(unit) for unit in holding} - inner
+    return [part for part in model.modules() if id(part) in kept]
+
+
+def _has_own_weights(unit: nn.Module, chosen: Collection[int]) -> bool:
+    """Whether a unit has weights that are not in another unit inside it."""
+    nested = [part for part in unit.modules() if part is not unit and id(part) in chosen]
+    inside = {id(value) for part in nested for value in part.parameters()}
+    return any(id(value) not in inside for value in unit.parameters())
 
 
 def _repeated_classes(part: nn.Module) -> set[type[nn.Module]]:
