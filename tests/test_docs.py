@@ -111,6 +111,11 @@ def test_the_report_is_made_in_python(run_page, tmp_path, capsys):
     assert (tmp_path / "curves.html").stat().st_size > 50_000
 
 
+def test_a_run_is_planned_in_python(run_page, capsys):
+    assert run_page("planning.md")["plan"].duration.updates == 8
+    assert "4 ranks, full_shard" in capsys.readouterr().out
+
+
 def test_every_page_with_examples_is_run():
     pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
     run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
