@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from footplate import rng
-from footplate.comm import find_batch_size
+from footplate.comm import find_batch_size, sum_integers
 from footplate.data.generators import HeldGenerators
 from footplate.data.loader import Loader, read_past
 from footplate.data.shares import DIVIDE
@@ -116,6 +116,12 @@ class Feed:
         """
         if not self._is_ours:
             self._state, self._reading = find_state(self.loader), states
+
+    def is_at_end(self, micro_batches: Sequence[Any]) -> bool:
+        """Whether the epoch ends: nothing was read, on one rank if each reads its part of a stream."""
+        if self.may_end_early:
+            return bool(sum_integers([not micro_batches])[0])
+        return not micro_batches
 
     def advance(self, micro_batches: Sequence[Any]) -> None:
         """An update was made of these."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -17,7 +17,6 @@ from footplate import batch as batch_tools
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
 from footplate.data.loader import WithTurns, given_rows, is_shared
-from footplate.data.shares import Turn
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
@@ -27,7 +26,7 @@ from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, PredictionOutput
 from footplate.state import KeptStates
 from footplate.trainer.api import TrainerApi
-from footplate.trainer.evaluation import BatchMetrics, Evaluation
+from footplate.trainer.evaluation import BatchMetrics, BatchResult, Evaluation
 from footplate.trainer.run import EVAL_ON_START
 from footplate.training import batches, tracing, traits
 from footplate.training import loss as losses
@@ -177,25 +176,13 @@ class Evaluating(TrainerApi):
                 loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
                 main = self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None
-                if gather is not None:
-                    loss, logits, labels, main = gather_parts(gather, num_rows, loss, logits, labels, main)
-                    num_rows = comm.find_batch_size(logits) or comm.find_batch_size(loss) or num_rows
-                if turn is not None:
-                    logits, labels, main = keep_own(turn, num_rows, logits, labels, main)
-                    num_rows = turn.num_own
-                if num_rows != 0:
-                    collector.add(
-                        losses=loss,
-                        predictions=logits if keeps_batches else None,
-                        labels=labels if keeps_batches else None,
-                        inputs=main,
-                        num_rows=num_rows,
-                        num_items=num_items,
-                    )
+                result = BatchResult(num_rows, loss, logits, labels, main)
+                result = result.join(gather) if turn is None else result.keep_own(turn)
+                collect(collector, result, keeps_batches, num_items)
                 self._event("on_prediction_step")
                 if evaluation.is_repeatable and self._current_run.poll_stop():
                     raise StopRequested
-                by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last, turn)
+                by_batch.update(inputs, result, evaluation.name, is_last, turn)
             if shares:
                 collector.merge_ranks(to_all=args.metrics_on == "every_rank")
             metrics, mean_loss, evaluation.weight = measure_once(self, by_batch, collector)
@@ -339,22 +326,17 @@ def gather_padded(accelerator: Any, tensors: Any) -> Any:
     return accelerator.gather_for_metrics(padded)
 
 
-def gather_parts(
-    gather: Callable[[Any], Any], num_rows: int | None, loss: Any, *parts: Any
-) -> tuple[Any, ...]:
-    """A batch of the user's own loader, joined with those of other processes; a loss once per row."""
-    if comm.world_size() > 1 and loss is not None:
-        loss = gather(loss.repeat(num_rows or 1))
-    return (loss, *(None if part is None else gather(part) for part in parts))
-
-
-def keep_own(turn: Turn, num_rows: int | None, *parts: Any) -> tuple[Any, ...]:
-    """The rows of a batch that count on this rank; None for all if none does."""
-    if turn.num_own == 0:
-        return (None,) * len(parts)
-    if turn.num_own == num_rows:
-        return parts
-    return tuple(comm.take_rows(part, slice(0, turn.num_own), num_rows) for part in parts)
+def collect(collector: Collector, result: BatchResult, keeps_batches: bool, num_items: Any) -> None:
+    """Add a batch to what is collected, if any of its rows counts here."""
+    if result.num_rows != 0:
+        collector.add(
+            losses=result.loss,
+            predictions=result.logits if keeps_batches else None,
+            labels=result.labels if keeps_batches else None,
+            inputs=result.inputs,
+            num_rows=result.num_rows,
+            num_items=num_items,
+        )
 
 
 def measure_once(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -80,6 +80,37 @@ class Evaluation:
         )
 
 
+class BatchResult(NamedTuple):
+    """What an evaluation has of one batch; None for what is not asked for."""
+
+    num_rows: int | None
+    loss: Any
+    logits: Any
+    labels: Any
+    inputs: Any = None  # the main input
+
+    def join(self, gather: Callable[[Any], Any] | None) -> BatchResult:
+        """Joined with those of other processes, where a loader of the user's own shares out the batches."""
+        if gather is None:
+            return self
+        num_rows, loss, *parts = self
+        joined = [None if part is None else gather(part) for part in parts]
+        if comm.world_size() > 1 and loss is not None:
+            loss = gather(loss.repeat(num_rows or 1))  # once per row, since ranks may have more or fewer
+            num_rows = len(loss)
+        return BatchResult(num_rows, loss, *joined)
+
+    def keep_own(self, turn: Turn) -> BatchResult:
+        """Without the rows that count on other ranks."""
+        num_rows, loss, *parts = self
+        if turn.num_own == num_rows:
+            return self
+        if turn.num_own == 0:
+            return BatchResult(0, None, None, None)
+        kept = [comm.take_rows(part, slice(0, turn.num_own), num_rows) for part in parts]
+        return BatchResult(turn.num_own, loss, *kept)
+
+
 def join_parts(parts: list[Any]) -> Any:
     """The rows that ranks gave, in one; None if they gave none."""
     return None if parts[0] is None else comm.nested_join(parts)
@@ -105,31 +136,20 @@ class BatchMetrics:
         self.are_used = args.batch_eval_metrics or self._stream is not None
 
     def update(
-        self,
-        inputs: Any,
-        loss: Any,
-        logits: Any,
-        labels: Any,
-        name: str | None,
-        is_last: bool,
-        turn: Turn | None = None,
+        self, inputs: Any, result: BatchResult, name: str | None, is_last: bool, turn: Turn | None = None
     ) -> None:
         """Take in one batch; of a function, only its answer to the last one counts.
 
         Args:
             inputs: The batch.
-            loss: Its mean loss.
-            logits: What the model answered.
-            labels: The expected answers.
+            result: What the model made of it.
             name: Which of several sets it is.
             is_last: Whether no batch follows.
             turn: How the batch is shared with other ranks: they then give their rows too.
         """
-        if (
-            turn is not None
-            and self.are_used
-            and not (self._stream is not None and self._stream.merges_itself)
-        ):
+        _, loss, logits, labels, _ = result
+        merges_itself = self._stream is not None and self._stream.merges_itself
+        if turn is not None and self.are_used and not merges_itself:
             own = None if not turn.num_own else (inputs, loss, logits, labels)
             given = [part for part in comm.gather_objects(own) if part is not None]
             inputs, losses, logits, labels = (list(parts) for parts in zip(*given, strict=True))

@@ -14,7 +14,7 @@ from footplate.data import columns
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.streaming import check_is_object
 from footplate.trainer.evaluating import Evaluating, build_collector
-from footplate.trainer.evaluation import BatchMetrics
+from footplate.trainer.evaluation import BatchMetrics, BatchResult
 from footplate.training import checks, rehearsal, traits
 from footplate.training.meter import Records
 from footplate.training.modes import enter_training
@@ -97,7 +97,8 @@ def try_metrics(trainer: Rehearsing, set_name: str, ignore_keys: list[str] | Non
             logits = metric_tools.preprocess(trainer.preprocess_logits_for_metrics, logits, labels)
             num_rows = comm.find_batch_size(inputs)
             collector.add(losses=loss, predictions=logits, labels=labels, num_rows=num_rows)
-            by_batch.update(inputs, loss, logits, labels, evaluation.name, is_last=True)
+            result = BatchResult(num_rows, loss, logits, labels)
+            by_batch.update(inputs, result, evaluation.name, is_last=True)
         metrics = by_batch.compute() if by_batch.are_used else trainer._compute_metrics(collector)
     return [*metrics, *collector.loss_keys]
 

@@ -289,6 +289,11 @@ class Run:
         if num_saves:
             control.should_save, self._wants_save = True, False
 
+    def agree_on_epoch(self, control: TrainerControl) -> None:
+        """At the end of an epoch, let all ranks do what one of them asks for."""
+        if not self.is_alone:
+            self.agree(control, callbacks_may_differ=True)
+
     def poll_stop(self, at_once: bool = False) -> bool:
         """Whether to stop; every rank calls it equally often, such as after each batch of an evaluation."""
         if not self.is_alone and not self._is_stopping:

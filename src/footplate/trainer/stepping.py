@@ -107,15 +107,9 @@ class Stepping(TrainerApi):
             dataset = self.train_dataset if self.is_in_train else self.eval_dataset
             names = (columns.names_of(dataset), self.label_names)
             raise ValueError(explain_missing_loss(self.model, inputs, outputs, *names))
-        if num_items_in_batch is not None and self._items_are_of_all_ranks():
+        if num_items_in_batch is not None and shares_item_count(self):
             loss = loss * self.args.world_size  # DDP divides by it, and the item count has done so already
         return (loss, outputs) if return_outputs else loss
-
-    def _items_are_of_all_ranks(self) -> bool:
-        """Whether the number of items that a loss is divided by is that of all ranks together."""
-        is_counted = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
-        is_shared = self.args.average_tokens_across_devices and self.args.world_size > 1
-        return is_shared and is_counted and self._current_evaluation is None
 
     def _share_of_update(self, inputs: Any, num_items: Any) -> float:
         """What the loss of a micro-batch is multiplied by, to be its share of the update's."""
@@ -170,6 +164,14 @@ def describe_weighting(trainer: Stepping, batch: Any, plan: TrainingPlan) -> Non
     )
     if notice is not None:
         logger.warning(notice)
+
+
+def shares_item_count(trainer: Stepping) -> bool:
+    """Whether the number of items that a loss is divided by is that of all ranks together."""
+    args = trainer.args
+    is_counted = trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
+    is_shared = args.average_tokens_across_devices and args.world_size > 1
+    return is_shared and is_counted and trainer._current_evaluation is None
 
 
 def takes_item_count(function: Callable[..., Any] | None) -> bool:

@@ -15,27 +15,21 @@ from torch import nn
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
 from footplate.callbacks.facts import describe_start, format_start
-from footplate.checkpoint import resume
-from footplate.checkpoint import runs as run_folders
-from footplate.checkpoint.lock import take_folder
 from footplate.checkpoint.publish import load_loader_state
 from footplate.checkpoint.ranks import load_rank
-from footplate.checkpoint.rotation import find_foreign_folders, remove_leftovers
-from footplate.distributed.agreement import check_agreement, comparable_arguments
+from footplate.checkpoint.rotation import find_foreign_folders
 from footplate.distributed.failures import FailureWatch
-from footplate.distributed.hang import HangWatch
 from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
 from footplate.trainer.data import Data
 from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing
-from footplate.trainer.run import EVAL_ON_START, Resume, Run, Stage
+from footplate.trainer.run import EVAL_ON_START, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
+from footplate.trainer.starting import find_checkpoint, make_run, own_folder
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
-from footplate.training.code import USER_CODE
-from footplate.training.facts import RunFacts, collect_facts
 from footplate.training.meter import as_norm
 from footplate.training.plan import choose_extension
 from footplate.training.signals import StopRequested, ignore_children
@@ -77,28 +71,10 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
         folder = os.path.abspath(self._get_output_dir(trial))
         with ExitStack() as stack:
-            lock, refusal = take_folder(stack, folder) if self.args.should_save else (None, None)
-            comm.raise_together(refusal)
-            if lock is not None and lock.is_held:
-                remove_leftovers(folder, is_sole=True)
-            overwrites = run_folders.overwrites(self.args)
-            checkpoint = comm.ask_first(lambda: resume.find_checkpoint(wanted, folder, overwrites))
+            lock = own_folder(self, stack, folder)
+            checkpoint = find_checkpoint(self, wanted, folder)
             self._memory_tracker.start()
-            changes = resume.Differences()
-            code = {"trainer": type(self), **{name: getattr(self, name) for name in USER_CODE}}
-            facts = collect_facts(self.train_dataset, self.model, code)
-            check_agreement({"arguments": comparable_arguments(self.args.to_dict()), **facts})
-            if checkpoint is not None:
-                changes = resume.review_resume(checkpoint, self.args.to_dict(), facts)
-            # the first run keeps the name under which an evaluation before it was reported
-            identity = None if self._current_run.has_begun else self._current_run.identity
-            shared = self.callback_handler.extras
-            self._current_run = run = Run(
-                self.args, self._device, shared, identity, Resume(changes, extension, checkpoint), lock
-            )
-            run.hang = HangWatch(self.args.hang_seconds)
-            run.identity.run_id = comm.broadcast_object(run.identity.run_id)
-            run.facts = RunFacts(facts)
+            self._current_run = run = make_run(self, lock, checkpoint, extension)
             run.saves.foreign_folders = find_foreign_folders(folder)
             self.is_in_train = True
             try:
@@ -224,9 +200,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 self.get_batch_samples, epoch_iterator, size, self._device
             )
             run.stopwatch.lap("data")
-            if feed.may_end_early and comm.sum_integers([not micro_batches])[0]:
-                micro_batches = []  # a rank has read its part to the end: the epoch ends for all
-            if not micro_batches:  # the stream ended sooner than its length promised
+            if feed.is_at_end(micro_batches):  # the stream ended sooner than its length promised
                 if feed.batches_done == 0:
                     checks.report_no_batch(self.state.global_step)
                     self.control.should_training_stop = True
@@ -238,7 +212,6 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             run.stopwatch.lap("callbacks")
             if not self._accumulate(model, micro_batches, num_items):
                 break  # a callback ended the run in the middle of an update
-            self._strategy.finish_gradients(run.parameters)
             norm = self._clip_grad_norm(model) if self.args.max_grad_norm else None
             run.grad_norm = as_norm(self._get_grad_norm(model, grad_norm=norm))
             self._event("on_pre_optimizer_step")
@@ -272,8 +245,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
 
         run.stage, feed.is_over = Stage.BETWEEN, True
         self._event("on_epoch_end")
-        if not run.is_alone:
-            run.agree(self.control, callbacks_may_differ=True)
+        run.agree_on_epoch(self.control)
         self._report(model, trial, epoch, ignore_keys)
 
     def _report(self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None) -> None:
@@ -312,6 +284,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 if not run.micro_batches.shrink(error, micro_batches):
                     raise
             if run.micro_batches.agree():
+                self._strategy.finish_gradients(run.parameters)
                 return goes_on
             run.undo_update()
             self.state.train_batch_size = run.micro_batches.max_rows

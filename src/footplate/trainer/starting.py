@@ -1,0 +1,54 @@
+"""How a run of the Trainer starts: its folder, what it resumes from, and that all ranks agree."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from footplate import comm
+from footplate.checkpoint import resume
+from footplate.checkpoint import runs as run_folders
+from footplate.checkpoint.lock import FolderLock, take_folder
+from footplate.checkpoint.rotation import remove_leftovers
+from footplate.distributed.agreement import check_agreement, comparable_arguments
+from footplate.distributed.hang import HangWatch
+from footplate.trainer.base import TrainerBase
+from footplate.trainer.run import Resume, Run
+from footplate.training.code import USER_CODE
+from footplate.training.facts import RunFacts, collect_facts
+from footplate.training.plan import Extension
+
+
+def own_folder(trainer: TrainerBase, stack: ExitStack, folder: str) -> FolderLock | None:
+    """Take the folder of a run for as long as `stack` is open; None on ranks that write nothing."""
+    lock, refusal = take_folder(stack, folder) if trainer.args.should_save else (None, None)
+    comm.raise_together(refusal)
+    if lock is not None and lock.is_held:
+        remove_leftovers(folder, is_sole=True)
+    return lock
+
+
+def find_checkpoint(trainer: TrainerBase, wanted: Any, folder: str) -> str | None:
+    """The checkpoint to resume from, as the first rank finds it."""
+    overwrites = run_folders.overwrites(trainer.args)
+    found: str | None = comm.ask_first(lambda: resume.find_checkpoint(wanted, folder, overwrites))
+    return found
+
+
+def make_run(
+    trainer: TrainerBase, lock: FolderLock | None, checkpoint: str | None, extension: Extension | None
+) -> Run:
+    """A new run, after all ranks have found that they mean the same one."""
+    args, changes = trainer.args, resume.Differences()
+    code = {"trainer": type(trainer), **{name: getattr(trainer, name) for name in USER_CODE}}
+    facts = collect_facts(trainer.train_dataset, trainer.model, code)
+    check_agreement({"arguments": comparable_arguments(args.to_dict()), **facts})
+    if checkpoint is not None:
+        changes = resume.review_resume(checkpoint, args.to_dict(), facts)
+    # the first run keeps the name under which an evaluation before it was reported
+    identity = None if trainer._current_run.has_begun else trainer._current_run.identity
+    shared = trainer.callback_handler.extras
+    run = Run(args, trainer._device, shared, identity, Resume(changes, extension, checkpoint), lock)
+    run.identity.run_id = comm.broadcast_object(run.identity.run_id)
+    run.facts, run.hang = RunFacts(facts), HangWatch(args.hang_seconds)
+    return run
