@@ -134,21 +134,26 @@ def raise_together(error: Exception | None) -> None:
         raise errors[0]
 
 
-def gather_objects(value: Any) -> list[Any]:
+def new_group() -> Any:
+    """A second group of all processes, for exchanges of another thread; all of them call this."""
+    return torch.distributed.new_group(backend="gloo")
+
+
+def gather_objects(value: Any, group: Any = None) -> list[Any]:
     """The plain values of all processes in the order of ranks, on every process."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
-    torch.distributed.all_gather_object(values, value)
+    torch.distributed.all_gather_object(values, value, group=group)
     return values
 
 
-def broadcast_object(value: Any) -> Any:
+def broadcast_object(value: Any, group: Any = None) -> Any:
     """The plain value of the first process, on every process."""
     if world_size() == 1:
         return value
     holder = [value]
-    torch.distributed.broadcast_object_list(holder, src=0)
+    torch.distributed.broadcast_object_list(holder, src=0, group=group)
     return holder[0]
 
 

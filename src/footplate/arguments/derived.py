@@ -98,12 +98,43 @@ def find_accelerator() -> str | None:
 def find_state(use_cpu: bool) -> Any:
     """Accelerate's state of this process, which is made if there is none yet."""
     from accelerate import PartialState
+    from accelerate.state import AcceleratorState
 
-    if comm.is_distributed():  # it looks at these alone, also where a program joined the processes itself
-        os.environ.setdefault("RANK", str(comm.rank()))
-        os.environ.setdefault("WORLD_SIZE", str(comm.world_size()))
-        os.environ.setdefault("LOCAL_RANK", str(find_local_process_index()))
-    return PartialState(cpu=use_cpu or read_flag("ACCELERATE_USE_CPU"))
+    on_cpu = use_cpu or read_flag("ACCELERATE_USE_CPU")
+    if not comm.is_distributed():
+        return PartialState(cpu=on_cpu)
+    if PartialState._shared_state and PartialState().num_processes != comm.world_size():
+        AcceleratorState._reset_state(reset_partial_state=True)  # it was made before the processes met
+    with place_in_environment():
+        return PartialState(cpu=on_cpu)
+
+
+@contextmanager
+def place_in_environment() -> Iterator[None]:
+    """For the time of the block, give this process's place in the group in the variables of launchers.
+
+    Accelerate looks at these alone, and a program that joined its processes by itself needs none of them. They
+    are put back, because they would tell code that comes later of a launcher that does not exist.
+    """
+    place = {
+        "RANK": comm.rank(),
+        "WORLD_SIZE": comm.world_size(),
+        "LOCAL_RANK": find_local_process_index(),
+        "MASTER_ADDR": "127.0.0.1",  # Accelerate wants one, and does not use it: the processes have met
+        "OMP_NUM_THREADS": torch.get_num_threads(),  # without it, Accelerate changes the number of threads
+    }
+    names = (*place, "LOCAL_WORLD_SIZE", "MASTER_PORT")  # Accelerate sets these two
+    before = {name: os.environ.get(name) for name in names}
+    for name, value in place.items():
+        os.environ.setdefault(name, str(value))
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            if text is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = text
 
 
 def has_configured_state() -> bool:

@@ -13,6 +13,7 @@ import torch
 from footplate.arguments import derived, export, setters
 from footplate.arguments.checks import CHOICES, check_all
 from footplate.arguments.durations import parse_duration
+from footplate.arguments.fsdp_config import FsdpSettings, plan_sharding
 from footplate.arguments.headings import ADDED_HEADING, Help
 from footplate.arguments.old_names import OldNamesAccepted
 from footplate.arguments.settle import JSON_FIELDS, settle
@@ -73,7 +74,7 @@ class TrainingArguments(OldNamesAccepted):
 
     _VALID_DICT_FIELDS = [*JSON_FIELDS]  # may be given as JSON text; a subclass adds its own
     default_optim = "adamw_torch_fused" if HAS_FAST_FUSED_ADAMW else "adamw_torch"
-    deepspeed_plugin = fsdp_plugin_args = None  # engines that are not in this version
+    deepspeed_plugin = fsdp_plugin_args = None  # engines of Accelerate that are not in use
 
     output_dir: str = opt(None, "Folder for results; unset means `trainer_output`.", section="Output")
 
@@ -292,6 +293,7 @@ class TrainingArguments(OldNamesAccepted):
         settle(self)
         check_all(self)
         derived.join_processes(self)
+        _ = self.sharding  # refuses what cannot be read, before anything is built
         derived.apply_tf32(self)
         self._n_gpu = int(self.device.type != "cpu")
         derived.leave_state(self.use_cpu)
@@ -388,6 +390,11 @@ class TrainingArguments(OldNamesAccepted):
     def should_save(self) -> bool:
         """Whether this process writes to disk."""
         return (self.local_process_index if self.save_on_each_node else self.process_index) == 0
+
+    @property
+    def sharding(self) -> FsdpSettings | None:
+        """How the weights are sharded over the processes; None for a whole copy on each."""
+        return plan_sharding(self)
 
     @property
     def place_model_on_device(self) -> bool | None:

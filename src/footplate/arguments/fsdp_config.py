@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from footplate.arguments.fsdp_values import (
     STRATEGIES,
@@ -22,6 +22,10 @@ from footplate.arguments.suggest import check_word, did_you_mean
 from footplate.arguments.texts import str_to_bool
 from footplate.disk import parse_json, read_json
 
+if TYPE_CHECKING:
+    from footplate.arguments.fields import TrainingArguments
+
+_PARALLEL_SIZES = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
 _WORDS = (*STRATEGIES, "offload", "auto_wrap")
 
 _SYNONYMS = {
@@ -95,6 +99,30 @@ class FsdpSettings:
     mixed_precision_policy: dict[str, Any] | None = None
     state_dict_type: str | None = None
     cpu_ram_efficient_loading: bool = False
+
+
+def plan_sharding(args: TrainingArguments) -> FsdpSettings | None:
+    """How the settings, or the launcher, ask for the model to be sharded; None for whole copies."""
+    settings = read_fsdp(args.fsdp, args.fsdp_config) or read_fsdp_environment()
+    config = args.parallelism_config
+    if config is None:
+        return settings
+    sizes = {name: getattr(config, name, 1) or 1 for name in _PARALLEL_SIZES}
+    for name in _PARALLEL_SIZES[2:]:
+        if sizes[name] > 1:
+            raise NotImplementedError(
+                f"parallelism_config has {name}={sizes[name]}: footplate shares out data and shards weights, "
+                f"and splits neither layers nor sequences. Set {name}=1, and use dp_shard_size or fsdp."
+            )
+    replicas, shards = sizes["dp_replicate_size"], sizes["dp_shard_size"]
+    if replicas * shards != args.world_size:
+        raise ValueError(
+            f"parallelism_config asks for {replicas} x {shards} processes, and {args.world_size} run. Start "
+            "as many as dp_replicate_size x dp_shard_size."
+        )
+    if shards == 1:
+        return settings
+    return replace(settings or FsdpSettings(), is_hybrid=replicas > 1, shard_size=shards)
 
 
 def read_fsdp(fsdp: Any, fsdp_config: Any = None) -> FsdpSettings | None:

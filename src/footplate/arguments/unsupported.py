@@ -18,9 +18,7 @@ NO_EFFECT_HEADING = "Accepted without effect"
 # Remove a row when its setting gets an effect: help, warning and tests are made from these tables.
 REFUSED: dict[str, str] = {
     "push_to_hub": "sharing on the Hub",
-    "fsdp": "FSDP",
     "deepspeed": "DeepSpeed",
-    "parallelism_config": "training in several processes",
     "debug": "the debug mode",
 }
 
@@ -35,7 +33,6 @@ NO_EFFECT: dict[str, str] = {
     "hub_strategy": _NO_PUSH,
     "hub_always_push": _NO_PUSH,
     "hub_revision": _NO_PUSH,
-    "fsdp_config": "this version has no FSDP",
     "accelerator_config.use_seedable_sampler": "the order of samples always follows from the seed",
 }
 

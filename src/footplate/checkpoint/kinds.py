@@ -24,7 +24,7 @@ _BESIDE = re.compile(
 # what a resume reads, whatever the manifest says
 _READ_BY_RESUME = re.compile(
     r"(model\.safetensors|pytorch_model\.bin)(\.index\.json)?"
-    r"|(optimizer|scheduler|scaler|loader|ranks)\.pt|rng_state(_\d+)?\.pth|training_args\.bin|trainer_state\.json"
+    r"|(optimizer|scheduler|scaler|loader|ranks)\.pt|rng_state(_\d+)?\.pth|(model|optimizer)_shards/.+|training_args\.bin|trainer_state\.json"
 )
 
 

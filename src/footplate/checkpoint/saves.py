@@ -70,6 +70,7 @@ class Saves:
         after: Callable[[], None],
         in_background: bool,
         make_room: Callable[[], bool] | None = None,
+        finish: Callable[[], None] | None = None,
     ) -> None:
         """Publish a checkpoint, on the thread or at once; an error is kept until `poll` or `join`.
 
@@ -83,6 +84,8 @@ class Saves:
             after: Called when the checkpoint is sealed.
             in_background: Copy the state, return, and write the copy on the thread.
             make_room: Removes something from a full disk; False if it cannot.
+            finish: Called when the write has ended, well or not. A write with it cannot be tried again by
+                itself, since others take part in it.
         """
         state: dict[str, Any] = {"model": model_state, "optimizer": contents.optimizer}
         contents.num_bytes, contents.began_at = num_bytes(state), self._began_at
@@ -101,15 +104,19 @@ class Saves:
                 save_copy(staging, copied["model"])
 
         def publish() -> None:
-            self._check_folder()
             try:
+                self._check_folder()
                 publish_checkpoint(folder, save, contents, make_room)
             except Exception as error:
                 self._last_failure = str(error)  # the error itself would keep its frames alive
                 if is_refused_by_disk(error):
                     next_try = time.monotonic() + self._wait_seconds
-                    self._refused = _Refused(publish, folder, step, copied is not None, next_try)
+                    is_copy = copied is not None and finish is None
+                    self._refused = _Refused(publish, folder, step, is_copy, next_try)
                 raise
+            finally:
+                if finish is not None:
+                    finish()
             self._wait_seconds = FIRST_WAIT_SECONDS
             self.sealed_step, self.sealed_folder = step, folder
             self.sealed_names.add(os.path.basename(folder))
@@ -119,6 +126,11 @@ class Saves:
         self._requested_step = step
         self._writer.write_in_place = not in_background
         self._writer.submit(publish, f"Writing {folder}")
+
+    def follow(self, job: Callable[[], None], folder: str, in_background: bool) -> None:
+        """Take part in a write that another rank leads; an error is kept until `poll` or `join`."""
+        self._writer.write_in_place = not in_background
+        self._writer.submit(job, f"Writing shards of {folder}")
 
     def poll(self) -> None:
         """Log the error of a write that has failed; never waits."""

@@ -42,6 +42,7 @@ __all__ = [
     "consolidate",
     "copy_shards",
     "is_sharded_checkpoint",
+    "load_sharded_optimizer",
     "load_shards",
     "save_shards",
     "write_shards",
@@ -136,6 +137,15 @@ def load_shards(folder: Folder, model: nn.Module, optimizer: Any = None) -> Load
     if optimizer is not None:
         _load_optimizer(path / OPTIMIZER_SHARDS, model, optimizer)
     return result
+
+
+def load_sharded_optimizer(folder: Folder, model: nn.Module, optimizer: Any) -> None:
+    """Load the optimizer's state alone, as `load_shards` does it."""
+    path = Path(folder)
+    if is_sharded_checkpoint(path):
+        _load_optimizer(path / OPTIMIZER_SHARDS, model, optimizer)
+    else:
+        _load_whole_optimizer(path, optimizer)
 
 
 def _load_weights(

@@ -56,6 +56,7 @@ class FsdpStrategy(Strategy):
         self.syncs_each_batch = syncs_each_batch
         self.precision = plan_precision(mixed_precision, settings.mixed_precision_policy)
         self.mesh = build_mesh(settings, device.type)
+        self.shards, self.save_group = True, comm.new_group()
         self._new_parameters: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # by id: before and after
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
@@ -107,6 +108,10 @@ class FsdpStrategy(Strategy):
         """The sharded model with the buffers of the first process, such as statistics of batches, on all."""
         comm.broadcast_tensors(unwrap_model(model).buffers())
         return model
+
+    def whole_state(self, model: nn.Module) -> dict[str, Any] | None:
+        """The whole weights, on the first process."""
+        return full_state_dict(model) or {}
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """Point an optimizer that was made before sharding to the sharded parameters."""
@@ -215,8 +220,15 @@ def is_sharded(model: nn.Module) -> bool:
 def full_state_dict(model: nn.Module) -> dict[str, Any] | None:
     """The whole weights in host memory on the first process, None on others; all processes must call it."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    state: dict[str, Any] = get_model_state_dict(unwrap_model(model), options=options)
-    return state if comm.rank() == 0 else None
+    module = unwrap_model(model)
+    state: dict[str, Any] = get_model_state_dict(module, options=options)
+    if comm.rank() > 0:
+        return None
+    first: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in state:  # a tied weight was copied once for each of its names
+            state[name] = state[first.setdefault(id(parameter), name)]
+    return state
 
 
 def load_full_state_dict(model: nn.Module, state: Mapping[str, Any] | None) -> None:

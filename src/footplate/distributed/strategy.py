@@ -23,6 +23,8 @@ class Strategy:
     is_scaled = False  # a loss scaler finds overflows and skips such updates by itself
     step_was_skipped = False  # whether the scaler skipped the last update
     scaler: Any = None  # the scaler itself; its state is saved in checkpoints
+    shards = False  # each process has a part of the weights only
+    save_group: Any = None  # where processes agree on a checkpoint that they write together
 
     def prepare_model(self, model: nn.Module) -> nn.Module:
         """The model to use in forward and backward; it shares its weights with `model`."""
@@ -31,6 +33,10 @@ class Strategy:
     def for_evaluation(self, model: nn.Module) -> nn.Module:
         """The prepared model as an evaluation calls it."""
         return model
+
+    def whole_state(self, model: nn.Module) -> dict[str, Any] | None:
+        """The weights to save, if the model itself does not hold them; all processes call this."""
+        return None
 
     def prepare_optimizer(self, optimizer: Optimizer) -> Optimizer:
         """The optimizer that the loop steps."""
@@ -81,6 +87,12 @@ def build_strategy(
         build_accelerator: Makes the Accelerator, if the strategy needs one.
         accelerator: The one that a subclass has made already; its precision counts.
     """
+    settings = args.sharding
+    if settings is not None:
+        check_can_shard(args)
+        from footplate.distributed.fsdp import FsdpStrategy
+
+        return FsdpStrategy(settings, args.device, args.mixed_precision)
     inner = _build_for_one(args, build_accelerator, accelerator)
     if args.world_size == 1:
         return inner
@@ -92,6 +104,20 @@ def build_strategy(
     from footplate.distributed.ddp import DdpStrategy
 
     return DdpStrategy(inner, args)
+
+
+def check_can_shard(args: TrainingArguments) -> None:
+    """Refuse settings that do not work on parts of weights."""
+    if args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size=True does not work with fsdp: a process that runs out of memory in forward "
+            "leaves the others waiting for its weights. Lower per_device_train_batch_size instead."
+        )
+    if args.optim in ("lomo", "adalomo", "adafactor"):
+        raise ValueError(
+            f"optim={args.optim!r} needs whole weights, and fsdp gives each process a part of them. Choose "
+            "adamw_torch or another optimizer of torch."
+        )
 
 
 def _build_for_one(

@@ -24,6 +24,7 @@ from footplate.checkpoint import rotation, weights
 from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.checkpoint.shard_layout import is_sharded_checkpoint
 from footplate.data import loader as loaders
 from footplate.distributed.accelerator import build_accelerator, plan_accelerator, plan_loading
 from footplate.evaluation import metrics as metric_tools
@@ -78,7 +79,7 @@ class TrainerApi(TrainerBase):
 
     # What subclasses of earlier years ask for: engines that are not in use here.
     use_apex = use_amp = use_cuda_amp = use_cpu_amp = do_grad_scaling = False
-    is_model_parallel = is_deepspeed_enabled = is_fsdp_enabled = is_fsdp_xla_enabled = False
+    is_model_parallel = is_deepspeed_enabled = is_fsdp_xla_enabled = False
     deepspeed = sharded_ddp = fsdp = scaler = _past = None
 
     _globalstep_last_logged = _forwarded("_current_run.meter", "last_logged_step")
@@ -86,6 +87,7 @@ class TrainerApi(TrainerBase):
     current_flos = _total_flos = _forwarded("_current_run.meter", "flos")
     _tr_loss = _forwarded("_current_run.meter", "loss")
     current_gradient_accumulation_steps = _forwarded("_current_run", "num_micro_batches")
+    is_fsdp_enabled = _forwarded("_strategy", "shards")
     tokenizer = _forwarded("", "processing_class")  # its 4.x name
 
     # ---- construct ----
@@ -264,7 +266,8 @@ class TrainerApi(TrainerBase):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint."""
-        result = weights.load_weights(model if model is not None else self.model, resume_from_checkpoint)
+        model = model if model is not None else self.model
+        result = load_weights_of(model, resume_from_checkpoint, self._strategy.shards)
         self._issue_warnings_after_load(result)
 
     def _load_best_model(self) -> None:
@@ -282,7 +285,7 @@ class TrainerApi(TrainerBase):
             )
             return
         logger.info("Loading the best model, from %s (%s).", best, self.state.best_metric)
-        self._issue_warnings_after_load(weights.load_weights(self.model, folder))
+        self._issue_warnings_after_load(load_weights_of(self.model, folder, self._strategy.shards))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         """Save the state of optimizer and schedule."""
@@ -301,7 +304,9 @@ class TrainerApi(TrainerBase):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Load the state of optimizer and schedule, where the checkpoint has it."""
         if checkpoint is not None:
-            optimizer_files.load_both(self.optimizer, self.lr_scheduler, checkpoint)
+            load_optimizer_of(
+                self.model, self.optimizer, self.lr_scheduler, checkpoint, self._strategy.shards
+            )
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Load the state of the gradient scaler, where there is one."""
@@ -419,3 +424,23 @@ class TrainerApi(TrainerBase):
             self.hyperparameter_search()
 
     _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")
+
+
+def load_weights_of(model: nn.Module, folder: str, shards: bool) -> Any:
+    """Load the weights of a checkpoint, if either it or the model is in shards."""
+    if not shards and not is_sharded_checkpoint(folder):
+        return weights.load_weights(model, folder)
+    from footplate.checkpoint.sharded import load_shards
+
+    return load_shards(folder, model)
+
+
+def load_optimizer_of(model: nn.Module, optimizer: Any, schedule: Any, folder: str, shards: bool) -> None:
+    """Load the state of optimizer and schedule, if either the checkpoint or the model is in shards."""
+    if not shards and not is_sharded_checkpoint(folder):
+        optimizer_files.load_both(optimizer, schedule, folder)
+        return
+    from footplate.checkpoint.sharded import load_sharded_optimizer
+
+    load_sharded_optimizer(folder, model, optimizer)
+    optimizer_files.load_schedule(schedule, folder)

@@ -40,7 +40,10 @@ class Preparing(Optimizing):
     def _set_model(self, model: nn.Module) -> None:
         """Take over a model: check it, put it on the device."""
         checks.check_is_module(model)
-        self.place_model_on_device = self.args.place_model_on_device is not False
+        # a model that will be sharded is moved layer by layer then: the whole may not fit
+        self.place_model_on_device = (
+            self.args.place_model_on_device is not False and self.args.sharding is None
+        )
         if self.place_model_on_device:
             self._move_model_to_device(model, self._device)
         self.model = self.model_wrapped = model
@@ -65,7 +68,7 @@ class Preparing(Optimizing):
         patches.apply_fused_kernels(self.model, self.args)
         patches.enable_recompute(self.model, self.args)
         patches.align_special_tokens(self.model, self.processing_class)
-        if checkpoint is not None:
+        if checkpoint is not None and not self._strategy.shards:
             self._load_from_checkpoint(checkpoint)
 
     def _plan_run(self, loader: Any, saved: TrainerState | None) -> TrainingPlan:
@@ -118,6 +121,8 @@ class Preparing(Optimizing):
         if self._created_lr_scheduler:
             self.lr_scheduler, self._created_lr_scheduler = None, False  # its end depends on the run
         self.model_wrapped = model = self._wrap_model(self.model)
+        if checkpoint is not None and self._strategy.shards:  # each rank reads its part alone
+            self._load_from_checkpoint(checkpoint)
         self.create_optimizer_and_scheduler(num_training_steps=run.plan.max_steps)
         self.optimizer = self._strategy.prepare_optimizer(self.optimizer)
         if checkpoint is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -20,6 +20,9 @@ from footplate.trainer.api import TrainerApi
 from footplate.trainer.run import Run
 from footplate.training import traits
 
+if TYPE_CHECKING:
+    from footplate.checkpoint.shard_saves import ShardedSave
+
 
 class Saving(TrainerApi):
     """Sealed checkpoints, written while training goes on."""
@@ -30,11 +33,12 @@ class Saving(TrainerApi):
         Args:
             output_dir: The folder; default `args.output_dir`.
         """
+        state = self._strategy.whole_state(self.model)  # with fsdp, all ranks take part
         if self.args.should_save:
             traits.call_with_declared(
                 self._save,
                 output_dir=output_dir or self._current_run.locate(str(self.args.output_dir)),
-                state_dict=None,
+                state_dict=state,
             )
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
@@ -43,10 +47,7 @@ class Saving(TrainerApi):
         assert folder is not None
         os.makedirs(folder, exist_ok=True)
         weights.save_weights(self.model, folder, state_dict, self.args.max_shard_size)
-        processing: Any = self.processing_class or getattr(self.data_collator, "tokenizer", None)
-        if hasattr(processing, "save_pretrained"):
-            processing.save_pretrained(folder)
-        argument_files.save_arguments(self.args.to_dict(), folder)
+        save_beside(self, folder)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any, metrics: dict[str, float] | None = None) -> None:
         """Write everything that resuming needs into `checkpoint-<step>`, then let go of the oldest."""
@@ -58,7 +59,10 @@ class Saving(TrainerApi):
         run.clock.note_save()
         self.store_flos()
         ranks = gather_ranks(run, self.args)
+        together = copy_together(self)
         if not self.args.should_save:
+            if together is not None:
+                run.saves.follow(together.follow, folder, saves_in_background(self))
             self.state.best_model_checkpoint = comm.broadcast_object(None)
             return
         run.saves.join()  # one copy, one write: the last one must be done with both
@@ -84,12 +88,13 @@ class Saving(TrainerApi):
             folder,
             step,
             contents,
-            self.model.state_dict(),
-            save_model=save_now,
-            save_copy=self._save,
+            self.model.state_dict() if together is None else {},
+            save_model=save_now if together is None else together.lead,
+            save_copy=self._save if together is None else lambda staging, _: together.lead(staging),
             after=lambda: self._rotate_checkpoints(output_dir=run.anchor(run_dir)),
             in_background=saves_in_background(self),
             make_room=make_room if self.args.save_makes_room else None,
+            finish=None if together is None else together.finish,
         )
 
     def _capture_contents(self, run_dir: str) -> Contents:
@@ -110,12 +115,43 @@ class Saving(TrainerApi):
         contents = Contents(self.state.to_json_text(), run_id=run.identity.run_id)
         if not self.args.save_only_model:
             contents.loader = run.feed.state()
-            contents.optimizer = self.optimizer.state_dict()
+            contents.optimizer = self.optimizer.state_dict() if not self._strategy.shards else None
             contents.schedule = self.lr_scheduler.state_dict()
             contents.rng = rng.capture()
             if self._strategy.scaler is not None:
                 contents.scaler = self._strategy.scaler.state_dict()
         return contents
+
+
+def save_beside(trainer: Saving, folder: str) -> None:
+    """Write what belongs to the weights: processing class and arguments."""
+    processing: Any = trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
+    if hasattr(processing, "save_pretrained"):
+        processing.save_pretrained(folder)
+    argument_files.save_arguments(trainer.args.to_dict(), folder)
+
+
+def copy_together(trainer: Saving) -> ShardedSave | None:
+    """The shards of this rank, to be written by all ranks together; None if one rank holds everything."""
+    strategy, args = trainer._strategy, trainer.args
+    if not strategy.shards:
+        return None
+    from footplate.checkpoint.shard_saves import ShardedSave
+
+    whole = strategy.whole_state(trainer.model) if args.save_full_model else None
+
+    def write_rest(folder: str) -> None:
+        if whole is not None:
+            trainer._save(folder, whole)
+            return
+        for name in ("config", "generation_config"):  # what `from_pretrained` needs besides weights
+            part: Any = getattr(trainer.model, name, None)
+            if hasattr(part, "save_pretrained"):
+                part.save_pretrained(folder)
+        save_beside(trainer, folder)
+
+    optimizer = None if args.save_only_model else trainer.optimizer
+    return ShardedSave(trainer.model, optimizer, strategy.save_group, write_rest)
 
 
 def gather_ranks(run: Run, args: TrainingArguments) -> list[dict[str, Any]] | None:
