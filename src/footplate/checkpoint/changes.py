@@ -21,20 +21,20 @@ HARMLESS = frozenset(
         *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"),
         *("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
         *("eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics"),
-        *("max_eval_samples", "eval_memory_limit"),
+        *("max_eval_samples", "eval_memory_limit", "metrics_on"),
         *("bf16_full_eval", "fp16_full_eval", "load_best_model_at_end"),
         *("predict_with_generate", "generation_max_length", "generation_num_beams", "generation_config"),
         # saving
         *("save_strategy", "save_steps", "save_every", "save_only_model", "save_on_each_node"),
         *("save_total_limit", "save_in_background", "save_on_error", "max_time"),
-        *("save_makes_room", "max_shard_size"),
+        *("save_makes_room", "max_shard_size", "save_full_model"),
         "enable_jit_checkpoint",
         # speed and memory
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
         *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
         *("activation_checkpointing", "gradient_checkpointing", "use_cache"),
         *("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_static_graph"),
-        *("ddp_backend", "ddp_timeout"),
+        *("ddp_backend", "ddp_timeout", "hang_timeout", "order_memory_limit"),
         # for scripts
         *("do_train", "do_eval", "do_predict", "resume_from_checkpoint", "local_rank"),
         "restore_callback_states_from_checkpoint",
@@ -44,6 +44,7 @@ HARMLESS = frozenset(
 )
 
 _ROUNDING = "from the next update on; results may differ in the last bits"
+_DIVISION = "weights and states are divided anew; results may differ in the last bits"
 _NEW_END = "the run ends there, and so does the learning-rate curve"
 _NEW_COUNT = "continues at the same sample; the remaining updates and the end of the curve are computed again"
 _FROM_HERE = "from the next update on"
@@ -87,7 +88,9 @@ APPLIED: dict[str, str] = {
     "use_cpu": "continues on the other device " + _ROUNDING,
     "accelerator_config": _ROUNDING,
     "ddp_broadcast_buffers": _ROUNDING,
-    "fsdp_config": _ROUNDING,
+    "fsdp": _DIVISION,
+    "fsdp_config": _DIVISION,
+    "parallelism_config": _DIVISION,
     "include_num_input_tokens_seen": "counted this way from the next update on; the count so far stays",
     "metric_for_best_model": _NEW_BEST,
     "greater_is_better": _NEW_BEST,
@@ -115,9 +118,7 @@ REFUSED: dict[str, str] = {
     "fp16": "loss scaling has a state, which the checkpoint holds only if it was written in fp16",
     "loss_weighting": _SCALE,
     "average_tokens_across_devices": _SCALE,
-    "fsdp": _LAYOUT,
     "deepspeed": _LAYOUT,
-    "parallelism_config": _LAYOUT,
 }
 
 Outcome = tuple[str, str]  # "harmless", "applied" or "refused", and how or why
