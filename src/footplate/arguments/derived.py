@@ -71,6 +71,9 @@ def join_processes(args: TrainingArguments) -> None:
     device = args.device
     if device.type not in ("cpu", "mps"):
         torch.accelerator.set_device_index(device.index)
+    rank = find_number(RANK_VARIABLES, 0)
+    for name, value in {"WORLD_SIZE": world_size, "RANK": rank, "MASTER_PORT": 29500}.items():
+        os.environ.setdefault(name, str(value))  # torch reads these names alone, and MPI does not set them
     comm.join(find_backend(args.ddp_backend, device), args.ddp_timeout_delta)
 
 
@@ -106,15 +109,16 @@ def find_state(use_cpu: bool) -> Any:
     if PartialState._shared_state and PartialState().num_processes != comm.world_size():
         AcceleratorState._reset_state(reset_partial_state=True)  # it was made before the processes met
     with place_in_environment():
-        return PartialState(cpu=on_cpu)
+        # unless it is told of the CPU, it takes a group without accelerators for a single process
+        return PartialState(cpu=on_cpu or find_accelerator() is None)
 
 
 @contextmanager
 def place_in_environment() -> Iterator[None]:
     """For the time of the block, give this process's place in the group in the variables of launchers.
 
-    Accelerate looks at these alone, and a program that joined its processes by itself needs none of them. They
-    are put back, because they would tell code that comes later of a launcher that does not exist.
+    Accelerate looks at these alone, and a program that joined its processes by itself needs none of them.
+    They are put back, because they would tell code that comes later of a launcher that does not exist.
     """
     place = {
         "RANK": comm.rank(),
