@@ -85,6 +85,8 @@ REFUSED = [
     ({"save_every": 0}, "save_every=0 "),
     ({"max_time": "7h90"}, "max_time='7h90'"),
     ({"max_time": True}, "max_time=True"),
+    ({"hang_timeout": "never"}, "hang_timeout='never' is not a length of time"),
+    ({"metrics_on": "first"}, "metrics_on='first'.* Did you mean 'first_rank'"),
     ({"lr_scheduler_kwargs": "{oops"}, "lr_scheduler_kwargs: '{oops' is not a JSON object"),
     ({"accelerator_config": {"split_batch": True}}, "Did you mean 'split_batches'"),
     ({"accelerator_config": dict}, "is a class"),
@@ -114,6 +116,7 @@ ACCEPTED = [
     {**EVAL, "save_strategy": "best"},
     {"save_every": "30min", "max_time": "7h50m", "save_in_background": False},
     {"save_every": 90, "max_time": 0.5},
+    {"hang_timeout": None, "metrics_on": "first_rank", "train_sampling_strategy": "keyed"},
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import transformers
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 
+import ranks
 from footplate.arguments import TrainingArguments, derived
 from footplate.outputs import ParallelMode
 
@@ -74,29 +76,29 @@ def test_log_level_equals_the_original(level):
 
 
 def test_a_replica_has_its_own_log_level(launched):
-    launched(WORLD_SIZE=2, RANK=1, LOCAL_RANK=1)
     args = TrainingArguments("runs", log_level="info", log_level_replica="error")
+    launched(WORLD_SIZE=2, RANK=1, LOCAL_RANK=1)
     assert args.get_process_log_level() == logging.ERROR
 
 
 def test_ranks_come_from_the_launcher(launched):
+    args = TrainingArguments("runs", use_cpu=True)  # made first: it would wait for the other processes
     launched(WORLD_SIZE=8, RANK=5, LOCAL_RANK=1)
-    args = TrainingArguments("runs", use_cpu=True)
     assert (args.world_size, args.process_index, args.local_process_index) == (8, 5, 1)
     assert args.parallel_mode is ParallelMode.DISTRIBUTED
 
 
 def test_ranks_come_from_mpi_too(launched):
-    launched(OMPI_COMM_WORLD_SIZE=4, OMPI_COMM_WORLD_RANK=3, OMPI_COMM_WORLD_LOCAL_RANK=1)
     args = TrainingArguments("runs", use_cpu=True)
+    launched(OMPI_COMM_WORLD_SIZE=4, OMPI_COMM_WORLD_RANK=3, OMPI_COMM_WORLD_LOCAL_RANK=1)
     assert (args.world_size, args.process_index, args.local_process_index) == (4, 3, 1)
 
 
 def test_who_logs_and_saves_on_the_second_machine(launched):
-    launched(WORLD_SIZE=4, RANK=2, LOCAL_RANK=0)
     args = TrainingArguments("runs")
-    assert (args.should_log, args.should_save) == (True, False)
     other = TrainingArguments("runs", log_on_each_node=False, save_on_each_node=True)
+    launched(WORLD_SIZE=4, RANK=2, LOCAL_RANK=0)
+    assert (args.should_log, args.should_save) == (True, False)
     assert (other.should_log, other.should_save) == (False, True)
 
 
@@ -108,6 +110,7 @@ def test_the_process_group_knows_better_than_the_environment(launched, tmp_path)
         assert (args.world_size, args.process_index) == (1, 0)
     finally:
         torch.distributed.destroy_process_group()
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_precision_comes_from_the_launcher_unless_set(launched):
@@ -148,38 +151,83 @@ def test_one_process_goes_straight_through_main_process_first():
     assert passed
 
 
-def test_main_process_first_without_a_process_group_says_so(launched):
-    launched(WORLD_SIZE=2, RANK=1)
-    with (
-        pytest.raises(RuntimeError, match="no process group yet"),
-        TrainingArguments("runs").main_process_first(),
-    ):
-        pass
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+def test_processes_that_do_not_know_where_to_meet_are_refused(variable, launched, monkeypatch):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    launched(**{variable: 2})
+    with pytest.raises(ValueError, match=r"2 processes.*MASTER_ADDR is not set.*torchrun.*unset WORLD_SIZE"):
+        TrainingArguments("runs")
+    assert not torch.distributed.is_initialized()
 
 
-WAITING = """
-import sys, time
+def test_one_process_of_a_launcher_meets_nobody(launched):
+    launched(WORLD_SIZE=1, RANK=0, LOCAL_RANK=0, MASTER_ADDR="127.0.0.1", MASTER_PORT=1)
+    args = TrainingArguments("runs", use_cpu=True)
+    assert (args.world_size, args.parallel_mode) == (1, ParallelMode.NOT_PARALLEL)
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "expected"),
+    [
+        (None, "cpu", "gloo"),
+        ("mpi", "cpu", "mpi"),
+        (None, "cuda:1", "cpu:gloo,cuda:nccl"),
+        ("gloo", "cuda:1", "cpu:gloo,cuda:gloo"),
+        (None, "xpu:0", "cpu:gloo,xpu:xccl"),
+    ],
+)
+def test_the_backend_carries_plain_values_on_the_cpu_and_tensors_on_the_device(name, device, expected):
+    assert derived.find_backend(name, torch.device(device)) == expected
+
+
+# As mpirun starts it: the plain names of rank and world size are not there.
+MEETING = """
+import json, os, sys, time
+for name in ("RANK", "WORLD_SIZE"):
+    os.environ["OMPI_COMM_WORLD_" + name.removeprefix("WORLD_")] = os.environ.pop(name)
+os.environ["OMPI_COMM_WORLD_LOCAL_RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
+import accelerate, torch
 from footplate.arguments import TrainingArguments
-import torch.distributed as dist
-dist.init_process_group("gloo")
-args = TrainingArguments("runs", use_cpu=True)
+args = TrainingArguments("runs", use_cpu=True, log_level_replica="error", ddp_timeout=60)
+again = TrainingArguments("runs", use_cpu=True)
 with args.main_process_first(local=False, desc="writing"):
     if args.process_index == 0:
-        time.sleep(0.5)
-        open(sys.argv[1], "w").write("done")
-    else:
-        assert open(sys.argv[1]).read() == "done"
-dist.destroy_process_group()
+        time.sleep(0.3)
+        open(sys.argv[1] + "/first", "w").write("done")
+    saw = open(sys.argv[1] + "/first").read()
+state = args.distributed_state
+found = {
+    "place": [args.world_size, args.process_index, args.local_process_index],
+    "group": [torch.distributed.get_world_size(), torch.distributed.get_rank()],
+    "backend": torch.distributed.get_backend(),
+    "state": [state.num_processes, state.process_index, state.local_process_index, state.device.type],
+    "duties": [args.should_log, args.should_save, args.get_process_log_level() == 40],
+    "mode": args.parallel_mode.value,
+    "saw": saw,
+    "local": os.environ.get("LOCAL_RANK"),
+}
+json.dump(found, open(f"{sys.argv[1]}/{args.process_index}", "w"))
+torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.slow
-def test_other_processes_wait_for_the_main_one(tmp_path):
-    script = tmp_path / "waiting.py"
-    script.write_text(WAITING)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
-    run = subprocess.run([*command, script, tmp_path / "file"], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+def test_processes_meet_when_their_arguments_are_made(tmp_path):
+    script = tmp_path / "meeting.py"
+    script.write_text(MEETING)
+    for result in ranks.run_each(script, str(tmp_path)):
+        assert result.code == 0, result.output
+    for rank in range(2):
+        assert json.loads((tmp_path / str(rank)).read_text()) == {
+            "place": [2, rank, rank],
+            "group": [2, rank],
+            "backend": "gloo",
+            "state": [2, rank, rank, "cpu"],
+            "duties": [rank == 0, rank == 0, rank == 1],
+            "mode": "distributed",
+            "saw": "done",  # the second one waited for the first
+            "local": None,  # no launcher set it, and nobody is told that one did
+        }
 
 
 def test_the_device_is_found_without_importing_accelerate():

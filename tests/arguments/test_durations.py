@@ -62,6 +62,8 @@ def test_the_arguments_give_seconds():
     assert (args.save_every, args.max_time) == ("30min", 90)
     bare = TrainingArguments("runs")
     assert bare.save_every_seconds is bare.max_time_seconds is None
+    assert bare.hang_seconds == 600.0
+    assert TrainingArguments("runs", hang_timeout=None).hang_seconds is None
 
 
 def test_the_command_line_takes_both_forms():

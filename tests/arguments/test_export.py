@@ -36,6 +36,10 @@ OWN = {
     "save_on_error",
     "save_makes_room",
     "max_shard_size",
+    "metrics_on",
+    "hang_timeout",
+    "order_memory_limit",
+    "save_full_model",
 }
 
 

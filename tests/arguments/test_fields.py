@@ -38,6 +38,10 @@ OWN_FIELDS = [
     "save_on_error",
     "save_makes_room",
     "max_shard_size",
+    "metrics_on",
+    "hang_timeout",
+    "order_memory_limit",
+    "save_full_model",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)
 

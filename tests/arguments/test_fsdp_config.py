@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
+from accelerate import ParallelismConfig
 
-from footplate.arguments.fsdp_config import FsdpSettings, read_fsdp, read_fsdp_environment
+from footplate.arguments.fsdp_config import FsdpSettings, plan_sharding, read_fsdp, read_fsdp_environment
 from footplate.arguments.notices import warn_once
 
 
@@ -191,3 +193,32 @@ def test_variables_of_accelerate_launch_are_read(caplog):
     )
     assert read_fsdp_environment({**variables, "ACCELERATE_USE_FSDP": "false"}) is None
     assert read_fsdp_environment({}) is None
+
+
+def settings_of(world_size, fsdp=None, **sizes):
+    return SimpleNamespace(
+        fsdp=fsdp, fsdp_config=None, world_size=world_size, parallelism_config=ParallelismConfig(**sizes)
+    )
+
+
+def test_sizes_of_accelerates_configuration_shard_the_model():
+    assert plan_sharding(settings_of(4, dp_shard_size=4)) == FsdpSettings(shard_size=4)
+    hybrid = plan_sharding(settings_of(4, dp_replicate_size=2, dp_shard_size=2))
+    assert hybrid == FsdpSettings(is_hybrid=True, shard_size=2)
+    offloaded = plan_sharding(settings_of(2, fsdp="full_shard offload", dp_shard_size=2))
+    assert offloaded == FsdpSettings(cpu_offload=True, shard_size=2)
+
+
+def test_copies_alone_are_not_sharded():
+    assert plan_sharding(settings_of(2, dp_replicate_size=2)) is None
+
+
+@pytest.mark.parametrize("name", ["tp_size", "cp_size"])
+def test_what_torch_is_not_asked_to_split_is_refused_by_name(name):
+    with pytest.raises(NotImplementedError, match=rf"{name}=2.*Set {name}=1"):
+        plan_sharding(settings_of(2, **{name: 2}))
+
+
+def test_sizes_must_make_up_the_processes_that_run():
+    with pytest.raises(ValueError, match=r"2 x 2 processes, and 3 run"):
+        plan_sharding(settings_of(3, dp_replicate_size=2, dp_shard_size=2))

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from footplate.arguments import Seq2SeqTrainingArguments, TrainingArguments
-from footplate.checkpoint.changes import APPLIED, HARMLESS, REFUSED, SPECIAL, compare_facts, judge
+from footplate.checkpoint.changed_facts import compare_facts
+from footplate.checkpoint.changes import APPLIED, HARMLESS, PROCESSES, REFUSED, SPECIAL, judge
 
 CLASSES = {"harmless": set(HARMLESS), "applied": set(APPLIED), "refused": set(REFUSED)}
 FIELDS = [field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)]
@@ -21,7 +22,7 @@ def test_every_field_is_in_exactly_one_class(name):
 
 def test_the_classes_hold_nothing_but_fields():
     assert set.union(*CLASSES.values()) == set(FIELDS)
-    assert set(SPECIAL) <= set(FIELDS)
+    assert set(SPECIAL) - {PROCESSES} <= set(FIELDS)
     assert {field.name for field in dataclasses.fields(TrainingArguments)} < set(FIELDS)
 
 
@@ -34,6 +35,8 @@ EVAL = {"eval_strategy": "steps"}
 PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", **EVAL}
 WEIGHTED = {"train_sampling_strategy": "weighted"}
 GROUPED = {"train_sampling_strategy": "group_by_length"}
+READS_APART = {"dispatch_batches": False}
+SHARDED_STREAM = {"accelerator_config": READS_APART}
 # what both runs have, the change, its outcome, words of the text
 DEPENDS = [
     ({}, ("per_device_train_batch_size", 8, 4), "applied", "same sample"),
@@ -73,6 +76,14 @@ DEPENDS = [
     ({}, ("param_groups", [{"layer_decay": 0.8}], [{"layer_decay": 0.9}]), "applied", "rates"),
     ({}, ("eval_steps", 10, 20), "harmless", ""),
     (PLATEAU, ("eval_steps", 10, 20), "applied", "moves with these evaluations"),
+    ({}, ("fsdp", None, "full_shard"), "applied", "divided anew"),
+    ({}, ("deepspeed", None, {"stage": 2}), "refused", "another division"),
+    ({}, ("processes", 2, 1), "applied", "same sample"),
+    (GROUPED, ("processes", 2, 1), "refused", "grouped by length"),
+    (SHARDED_STREAM, ("processes", 2, 1), "applied", "a stream is shared out in another way"),
+    ({}, ("accelerator_config", {"even_batches": True}, {"even_batches": False}), "applied", "same sample"),
+    ({}, ("accelerator_config", {"dispatch_batches": None}, READS_APART), "applied", "shared out in another"),
+    ({}, ("accelerator_config", {"non_blocking": False}, {"non_blocking": True}), "applied", "last bits"),
     ({}, ("my_temperature", 0.5, 0.7), "applied", "a setting of your own"),
 ]
 
@@ -83,6 +94,14 @@ def test_a_change_is_judged_with_the_other_settings_in_view(common, change, outc
     found, text = judge(name, {**PLAIN, **common, name: was}, {**PLAIN, **common, name: now})
     assert found == outcome
     assert words in text
+
+
+def test_groups_by_length_stay_if_the_batch_of_all_processes_does():
+    saved = {**PLAIN, **GROUPED, "per_device_train_batch_size": 4, "processes": 2}
+    current = {**PLAIN, **GROUPED, "per_device_train_batch_size": 8, "processes": 1}
+    for name in ("per_device_train_batch_size", "processes"):
+        assert judge(name, saved, current)[0] == "applied"
+        assert judge(name, saved, {**current, name: 3})[0] == "refused"
 
 
 # ---- what no setting says ----

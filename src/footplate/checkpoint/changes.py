@@ -87,7 +87,7 @@ APPLIED: dict[str, str] = {
     "full_determinism": _ROUNDING,
     "use_cpu": "continues on the other device " + _ROUNDING,
     "accelerator_config": _ROUNDING,
-    "ddp_broadcast_buffers": _ROUNDING,
+    "ddp_broadcast_buffers": _FROM_HERE,
     "fsdp": _DIVISION,
     "fsdp_config": _DIVISION,
     "parallelism_config": _DIVISION,
@@ -103,6 +103,7 @@ APPLIED: dict[str, str] = {
 _ORDER = "it decides the order of samples: in this epoch some would come twice and others never"
 _STATE = "the saved state of the optimizer does not fit"
 _LAYOUT = "the saved state was written for another division of the work"
+_OTHER_PARTS = "a stream is shared out in another way: some samples may come twice and others never"
 _SCALE = "it changes the scale of loss and gradients, and the running sums would mix both scales"
 
 # Why the run cannot continue with the new value.
@@ -127,6 +128,7 @@ Settings = Mapping[str, Any]
 _NO_EFFECT: Outcome = ("harmless", "")
 
 GROUPED = ("group_by_length", "batch_rebalance")
+PROCESSES = "processes"  # how many train together: the launcher says it, and no setting does
 FOLLOWS_METRIC = ("reduce_lr_on_plateau", "greedy")
 SAME_STATE = ("adamw_torch", "adamw_torch_fused")
 
@@ -155,6 +157,34 @@ def _judge_grouping(saved: Settings, current: Settings) -> Outcome | None:
     if _either_uses(saved, current, "train_sampling_strategy", GROUPED):
         return "refused", f"samples are grouped by length, so {_ORDER}"
     return None
+
+
+def _judge_batch(saved: Settings, current: Settings) -> Outcome | None:
+    # samples are grouped over the batches of all processes
+    rows = [
+        settings.get("per_device_train_batch_size", 1) * settings.get(PROCESSES, 1)
+        for settings in (saved, current)
+    ]
+    return None if rows[0] == rows[1] else _judge_grouping(saved, current)
+
+
+def _judge_processes(saved: Settings, current: Settings) -> Outcome | None:
+    reads_apart = _sharing(saved).get("dispatch_batches") is False
+    text = f"{_NEW_COUNT}; {_OTHER_PARTS}" if reads_apart else _NEW_COUNT
+    return _judge_batch(saved, current) or ("applied", text)
+
+
+def _judge_sharing(saved: Settings, current: Settings) -> Outcome | None:
+    was, now = _sharing(saved), _sharing(current)
+    changed = {name for name in {*was, *now} if was.get(name) != now.get(name)}
+    if "dispatch_batches" in changed:
+        return "applied", f"from the next update on; {_OTHER_PARTS}"
+    return ("applied", _NEW_COUNT) if changed & {"split_batches", "even_batches"} else None
+
+
+def _sharing(settings: Settings) -> Settings:
+    config = settings.get("accelerator_config")
+    return config if isinstance(config, Mapping) else {}
 
 
 def _judge_sample_weights(saved: Settings, current: Settings) -> Outcome | None:
@@ -214,7 +244,9 @@ def _judge_weighting(saved: Settings, current: Settings) -> Outcome | None:
 
 # Settings whose outcome depends on others; a function that returns None leaves it to the tables above.
 SPECIAL: dict[str, Callable[[Settings, Settings], Outcome | None]] = {
-    "per_device_train_batch_size": _judge_grouping,
+    PROCESSES: _judge_processes,
+    "per_device_train_batch_size": _judge_batch,
+    "accelerator_config": _judge_sharing,
     "length_column_name": _judge_grouping,
     "sample_weights": _judge_sample_weights,
     "data_seed": _judge_data_seed,
@@ -229,68 +261,3 @@ SPECIAL: dict[str, Callable[[Settings, Settings], Outcome | None]] = {
     "eval_steps": _judge_evaluations,
     "eval_delay": _judge_evaluations,
 }
-
-
-FactChange = tuple[str, Any, Any, str, str]  # name, was, is, outcome, text
-NOTICED = "noticed"  # of what no setting says: nothing is applied and nothing refused
-
-_OTHER_LENGTH = "the order of samples is another one: in this epoch some may come twice and others never"
-_OTHER_ROWS = "other data: the run continues at the same position in it"
-_PREPARED_ANEW = "same size and first row: other rows further on, or the same data prepared anew"
-_OTHER_CLASS = "the weights of the checkpoint are loaded into this model"
-_OTHER_WEIGHTS = "names or shapes of parameters differ: weights that do not fit are refused"
-_OTHER_VERSION = "results may differ in the last bits"
-_OTHER_CODE = "harmless if you meant it: the run continues with the code as it is now"
-
-
-def compare_facts(saved: Any, current: Mapping[str, Any]) -> list[FactChange]:
-    """What changed besides settings: data, model, versions, code; what only one side knows is left out.
-
-    Args:
-        saved: The facts in a checkpoint, whatever a file of that name holds.
-        current: Those of the run that resumes it.
-    """
-    changes: list[FactChange] = []
-    for name, compare in (
-        ("data", _compare_data),
-        ("model", _compare_model),
-        ("versions", _compare_versions),
-        ("code", _compare_code),
-    ):
-        was, now = saved.get(name) if isinstance(saved, Mapping) else None, current.get(name)
-        if isinstance(was, Mapping) and isinstance(now, Mapping):
-            known = {key for key in now if was.get(key) is not None and now[key] is not None}
-            changed = [key for key in now if key in known and was[key] != now[key]]
-            changes += compare(was, now, changed)
-    return changes
-
-
-def _compare_data(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
-    name = "train_dataset"
-    if "rows" in changed:
-        return [(f"len({name})", was["rows"], now["rows"], NOTICED, _OTHER_LENGTH)]
-    for key, label in (("columns", f"columns of {name}"), ("first_row", f"first row of {name}")):
-        if key in changed:
-            return [(label, was[key], now[key], NOTICED, _OTHER_ROWS)]
-    if "fingerprint" in changed:
-        return [(name, was["fingerprint"], now["fingerprint"], NOTICED, _PREPARED_ANEW)]
-    return [(name, was[key], now[key], NOTICED, _OTHER_ROWS) for key in changed if key == "type"]
-
-
-def _compare_model(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
-    if "class" in changed:
-        return [("model", was["class"], now["class"], NOTICED, _OTHER_CLASS)]
-    if "shapes" in changed:
-        counts = (f"{was.get('parameters')} parameters", f"{now.get('parameters')} parameters")
-        return [("model", *counts, NOTICED, _OTHER_WEIGHTS)]
-    return []
-
-
-def _compare_versions(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
-    return [(f"version of {key}", was[key], now[key], NOTICED, _OTHER_VERSION) for key in changed]
-
-
-def _compare_code(was: Settings, now: Settings, changed: list[str]) -> list[FactChange]:
-    if "python" in changed:  # another version of Python compiles the same code to something else
-        return []
-    return [(f"code of {key}", str(was[key])[:8], str(now[key])[:8], NOTICED, _OTHER_CODE) for key in changed]

@@ -46,3 +46,10 @@ def average(values: list[Any]) -> Any:
         return [average(list(column)) for column in zip(*values, strict=True)]
     mean = sum(values) / len(values)
     return round(mean) if isinstance(first, int) else mean
+
+
+def count_ranks(folder: Folder) -> int | None:
+    """How many processes wrote a checkpoint, by the files of their generators; None if it has none."""
+    if Path(folder, rng_name(0, 1)).is_file():
+        return 1
+    return sum(1 for _ in Path(folder).glob("rng_state_*.pth")) or None

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from footplate import comm
 from footplate.checkpoint.arguments import TRAINING_ARGS_NAME, load_arguments
-from footplate.checkpoint.changes import compare_facts, judge
+from footplate.checkpoint.changed_facts import compare_facts
+from footplate.checkpoint.changes import PROCESSES, judge
 from footplate.checkpoint.files import Folder
 from footplate.checkpoint.named import check_usable
+from footplate.checkpoint.ranks import count_ranks
 from footplate.checkpoint.rotation import find_checkpoint_folders, find_last_checkpoint
 from footplate.checkpoint.runs import MAX_STATE_BYTES, belongs_to, find_origin
 from footplate.disk import read_json
@@ -103,8 +106,10 @@ def review_resume(
         current: `args.to_dict()` of the run that resumes it.
         facts: What else is known of that run: its data, model and versions.
     """
-    saved = find_saved_arguments(folder)
-    differences = Differences() if saved is None else compare_arguments(saved, current)
+    saved, num_ranks = find_saved_arguments(folder) or {}, count_ranks(folder)
+    if num_ranks is not None:
+        saved, current = {**saved, PROCESSES: num_ranks}, {**current, PROCESSES: comm.world_size()}
+    differences = compare_arguments(saved, current)
     noticed = compare_facts(find_saved_facts(folder), facts) if facts else []
     differences = Differences((*differences, *(Difference(*change) for change in noticed)))
     if differences:
