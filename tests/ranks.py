@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import torch.distributed
 
 SECONDS = 120  # a machine that does much else needs this long to start four interpreters
 
@@ -60,3 +66,42 @@ def _wait(processes: list[subprocess.Popen[str]]) -> list[Result]:
         for process in processes:
             process.kill()
     return [Result(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def fork(function: Callable[[int], Any], folder: Path, num_processes: int = 2) -> list[Any]:
+    """What a function returns on each of several processes that have met; it gets the number of its own.
+
+    They begin as copies of this process, in a moment: torch is loaded already.
+    """
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(num_processes)]
+    processes = [
+        context.Process(target=_meet, args=(function, folder, number, num_processes, sender))
+        for number, (_, sender) in enumerate(pipes)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        answers = [
+            receiver.recv() if receiver.poll(SECONDS) else (None, "no answer") for receiver, _ in pipes
+        ]
+    finally:
+        for process in processes:
+            process.join(timeout=10)
+            process.kill()
+    errors = [error for _, error in answers if error]
+    assert not errors, "\n".join(errors)
+    return [result for result, _ in answers]
+
+
+def _meet(function: Callable[[int], Any], folder: Path, number: int, num_processes: int, sender: Any) -> None:
+    """Run in each process: meet, call the function, send what it gave."""
+    where = f"file://{folder}/meeting"
+    torch.distributed.init_process_group("gloo", where, rank=number, world_size=num_processes)
+    try:
+        sender.send((function(number), None))
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    except BaseException:
+        sender.send((None, f"rank {number}: {traceback.format_exc()}"))
+    os._exit(0)  # the rest of pytest is not for copies

@@ -1,7 +1,8 @@
 """Nested tensors against the original's functions, and collectives in one process and in two."""
 
-import multiprocessing
+import time
 from collections import OrderedDict, defaultdict, namedtuple
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from transformers import BatchEncoding, trainer_pt_utils
 from transformers.modeling_outputs import TokenClassifierOutput
 
+import ranks
 from footplate import comm
 
 Pair = namedtuple("Pair", "left right")
@@ -214,31 +216,123 @@ def test_one_process_is_a_world_of_its_own():
     assert comm.gather(tensors) is tensors
 
 
-def _gather_in_a_group_of_two(rank, folder, queue):
-    torch.distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)
-    comm.barrier()
-    rows, loss = torch.full((2,), float(comm.rank())), torch.tensor(float(rank))
-    gathered = comm.gather({"rows": rows, "loss": loss, "none": None})
-    plain = {key: value.tolist() for key, value in gathered.items() if value is not None}
-    queue.put((rank, comm.rank(), comm.world_size(), plain))
-    comm.barrier()
-    torch.distributed.destroy_process_group()
+def test_one_process_exchanges_nothing_and_needs_no_group(tmp_path):
+    tensor = torch.ones(2)
+    comm.broadcast_tensors([tensor])
+    assert comm.sum_tensor(tensor) is tensor
+    assert comm.sum_integers((3, 4)) == [3, 4]
+    assert comm.gather_objects("a") == comm.gather_objects_to_first("a") == ["a"]
+    assert comm.broadcast_object("a") == comm.ask_first(lambda: "a") == "a"
+    assert comm.is_same_everywhere({"x": tensor})
+    assert comm.find_store() is None
+    comm.raise_together(None)
+    with pytest.raises(KeyError):
+        comm.raise_together(KeyError("alone"))
+    with pytest.raises(ValueError, match="distributed_concat needs processes.*torchrun"):
+        comm.distributed_concat(tensor)
 
 
-def test_two_processes_gather_each_others_rows(tmp_path):
-    context = multiprocessing.get_context("fork")  # torch is loaded: no second import
-    queue = context.Queue()
-    processes = [
-        context.Process(target=_gather_in_a_group_of_two, args=(i, tmp_path, queue)) for i in range(2)
-    ]
-    for process in processes:
-        process.start()
-    answers = sorted(queue.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join(timeout=60)
-        assert process.exitcode == 0
-    expected = {"rows": [0.0, 0.0, 1.0, 1.0], "loss": [0.0, 1.0]}
-    assert answers == [(0, 0, 2, expected), (1, 1, 2, expected)]
+def raised_by(function):
+    """The error of a call as text."""
+    try:
+        function()
+    except Exception as error:
+        return repr(error)
+    return "nothing"
+
+
+def fail():
+    raise KeyError("only on the first")
+
+
+def exchange(rank):
+    """Every exchange once, in two processes with different values."""
+    comm.barrier()
+    own, number = torch.full((2,), float(rank)), torch.tensor(float(rank))
+    gathered = comm.gather({"rows": own, "loss": number, "none": None})
+    summed = comm.sum_tensor(own)
+    first, second = torch.tensor([rank, 2.0]), torch.tensor([[4.0 * rank]])
+    comm.average_gradients([first, second])
+    comm.average_gradients([])
+    buffers = [torch.tensor([rank + 5]), torch.tensor(rank + 7.0)]
+    comm.broadcast_tensors(buffers)
+    asked = []
+    answer = comm.ask_first(lambda: asked.append(rank) or "answer")
+    group = comm.new_group()
+    return {
+        "place": (comm.is_distributed(), comm.world_size(), comm.rank(), comm.total_processes_number(-1)),
+        "gathered": {key: value.tolist() for key, value in gathered.items() if value is not None},
+        "cut": comm.distributed_concat(own, 3).tolist(),
+        "scalars": comm.distributed_broadcast_scalars([rank, 9.0]).tolist(),
+        "nested": comm.nested_gather(own, "distributed").tolist(),
+        "not parallel": comm.nested_gather(own, "not_parallel") is own,
+        "sums": comm.sum_integers([rank, 2**40]),
+        "sum": (summed.tolist(), own.tolist()),
+        "means": (first.tolist(), second.tolist()),
+        "broadcast": [buffer.tolist() for buffer in buffers],
+        "objects": comm.gather_objects({"rank": rank}),
+        "objects of a group": comm.gather_objects(rank, group),
+        "to the first": comm.gather_objects_to_first(rank),
+        "of the first": (comm.broadcast_object(f"rank {rank}"), comm.broadcast_object(rank, group)),
+        "asked": (answer, asked),
+        "refused": raised_by(lambda: comm.ask_first(fail)),
+        "one raises": raised_by(lambda: comm.raise_together(ValueError("second") if rank else None)),
+        "both raise": raised_by(lambda: comm.raise_together(ValueError(rank))),
+        "none raises": raised_by(lambda: comm.raise_together(None)),
+        "same": [comm.is_same_everywhere({"x": value}) for value in (torch.ones(2), own, [rank], "text")],
+        "store": comm.find_store() is not None,
+        "device": str(comm.exchange_device()),
+    }
+
+
+def test_two_processes_exchange_what_they_have(tmp_path):
+    answers = ranks.fork(exchange, tmp_path)
+    for rank, found in enumerate(answers):
+        assert found == {
+            "place": (True, 2, rank, 2),
+            "gathered": {"rows": [0.0, 0.0, 1.0, 1.0], "loss": [0.0, 1.0]},
+            "cut": [0.0, 0.0, 1.0],
+            "scalars": [0.0, 9.0, 1.0, 9.0],
+            "nested": [0.0, 0.0, 1.0, 1.0],
+            "not parallel": True,
+            "sums": [1, 2**41],
+            "sum": ([1.0, 1.0], [rank, rank]),
+            "means": ([0.5, 2.0], [[2.0]]),
+            "broadcast": [[5], 7.0],
+            "objects": [{"rank": 0}, {"rank": 1}],
+            "objects of a group": [0, 1],
+            "to the first": [0, 1] if rank == 0 else None,
+            "of the first": ("rank 0", 0),
+            "asked": ("answer", [0] if rank == 0 else []),
+            "refused": "KeyError('only on the first')",
+            "one raises": "ValueError('second')",
+            "both raise": "ValueError(0)",
+            "none raises": "nothing",
+            "same": [True, False, False, True],
+            "store": True,
+            "device": "cpu",
+        }
+
+
+def test_processes_meet_by_the_variables_of_a_launcher(monkeypatch):
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
+        monkeypatch.setenv(name, str(value))
+    comm.join("gloo", timedelta(seconds=30))
+    try:
+        assert (comm.is_distributed(), comm.world_size(), comm.rank()) == (True, 1, 0)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_the_first_of_a_machine_goes_first(tmp_path):
+    def work(rank):
+        with comm.torch_distributed_zero_first(rank):
+            if rank == 0:
+                time.sleep(0.2)
+                (tmp_path / "file").touch()
+            return (tmp_path / "file").exists()
+
+    assert ranks.fork(work, tmp_path) == [True, True]
 
 
 def test_rows_are_taken_from_what_has_rows():
