@@ -173,6 +173,8 @@ class Seq2SeqTrainer(Trainer):
         if self._generation_config is not None and traits.declares(generate, "pad_token_id"):
             # else transformers chooses one, and warns at every batch
             settings = {"pad_token_id": pad_token_id, **settings}
+        if self._strategy.shards:  # every rank must go on until the last one's texts are complete
+            settings = {"synced_gpus": True, **settings}
         with torch.no_grad(), self.compute_loss_context_manager():
             generated = generate(**taken, **settings)
         tokens: torch.Tensor = getattr(generated, "sequences", generated)

@@ -157,9 +157,6 @@ def test_fewer_ranks_resume_anywhere_and_read_exactly_the_rest(kind, ending, cap
         assert set(filled_with(passes)) <= set(WHOLE[kind][: NUM_RANKS_RESUMED * BATCH_SIZE])
 
 
-@pytest.mark.xfail(
-    reason="a state for another number of ranks is without the stream's first samples", strict=True
-)
 def test_a_stream_that_is_resumed_is_filled_from_its_start_too(caplog):
     caplog.set_level(logging.ERROR)
     passes = read_all("stream", NUM_RANKS_RESUMED, FILL, stopped_twice("stream", FILL))

@@ -18,6 +18,7 @@ from footplate.data.row_pass import Requests, RowPass, find_order
 from footplate.data.samplers import IterableDatasetShard
 from footplate.data.shares import ALONE, Ranks, Turn, count_rounds
 from footplate.data.stream_pass import StreamPass, StreamSettings, load_end
+from footplate.data.turns import Announced
 from footplate.data.worker_reads import SeededRows, collate_rows, fetch_rows, seed_of
 
 if TYPE_CHECKING:
@@ -350,62 +351,6 @@ class ForeignPass:
         return {"num_samples": self._num_used * self.batch_size, "num_batches": self._num_used}
 
 
-class Announced:
-    """Batches of which Accelerate is told when they begin and end, for its `gather_for_metrics`.
-
-    Args:
-        batches: Where they come from.
-        loader: Whose they are; it holds what Accelerate asks for.
-    """
-
-    def __init__(self, batches: Iterator[Any], loader: Loader) -> None:
-        self._batches, self._loader, self._num_left = batches, loader, find_length(loader)
-        loader.end_of_dataloader, loader.remainder = False, -1
-        loader.gradient_state._add_dataloader(loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        loader = self._loader
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            loader.gradient_state._remove_dataloader(loader)
-            raise
-        if self._num_left is not None:
-            self._num_left -= 1
-            loader.end_of_dataloader = self._num_left == 0
-        if loader.end_of_dataloader and loader.last_turn is not None:
-            loader.remainder = loader.last_turn.num_round % (loader.total_batch_size or 1)
-        return batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-
-class WithTurns:
-    """Batches of any loader, each with how it is shared with other processes; None where it is not.
-
-    Args:
-        loader: Where they come from.
-    """
-
-    def __init__(self, loader: Any) -> None:
-        self._batches, self._loader = iter(loader), loader
-        self._is_shared = is_shared(loader)
-
-    def __iter__(self) -> Iterator[tuple[Any, Turn | None]]:
-        return self
-
-    def __next__(self) -> tuple[Any, Turn | None]:
-        batch = next(self._batches)
-        return batch, self._loader.last_turn if self._is_shared else None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
-
-
 class Moved:
     """Batches on a device, moved there when they are handed out.
 
@@ -426,11 +371,6 @@ class Moved:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
-
-
-def is_shared(loader: Any) -> bool:
-    """Whether several processes share out the batches of a loader in turn."""
-    return isinstance(loader, Loader) and loader.ranks.count > 1
 
 
 def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:

@@ -16,7 +16,7 @@ from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
-from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists
+from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists, deal_order
 from footplate.data.stream_watch import snapshot
 from footplate.data.worker_reads import mix_seed
 
@@ -74,7 +74,6 @@ class RowPass:
         self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._lists: list[Any] | None = [] if remembers else None
         self._ahead: ReadAhead | None = None  # where this process reads
-        self._head: list[Any] = []  # the rows that the epoch begins with, if several processes share it
         # at once, though no batch may be left to ask for: the sampler must be where the earlier pass left it
         self._source = self._draw() if start is not None else None
 
@@ -84,7 +83,8 @@ class RowPass:
     def _turns(self) -> Iterator[Turn]:
         """What this process gets, batch by batch."""
         source = self._draw() if self._source is None else self._source
-        for turn, sampler_state in self._deal(source):
+        dealt = source if self._is_dealt else self._deal(source)
+        for turn, sampler_state in dealt:
             self._drawn.append((turn, sampler_state))
             if self._lists is not None:
                 self._lists.append(turn.rows[: turn.num_own])
@@ -96,9 +96,9 @@ class RowPass:
             return ((Turn(rows, len(rows), len(rows)), state) for rows, state in lists)
         size: int | None = getattr(self.batch_sampler, "batch_size", None)
         drop_last = bool(getattr(self.batch_sampler, "drop_last", False))
-        if self.order is None and self.ranks.ending == FILL and not drop_last:
+        if self.ranks.ending == FILL and not drop_last:
             lists = self._keep_head(lists)
-        return deal_lists(lists, self.ranks, size, drop_last, self._pass_state.get("head", self._head))
+        return deal_lists(lists, self.ranks, size, drop_last, self._pass_state.get("head", ()))
 
     def _keep_head(self, lists: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         """Keep the rows that a pass begins with: those of a sampler cannot be drawn again at its end."""
@@ -181,8 +181,15 @@ class RowPass:
             state["ranks"] = [self.ranks.rank, self.ranks.count]
         return state if sampler_state is None else {**state, "sampler": sampler_state}
 
+    @property
+    def _is_dealt(self) -> bool:
+        """Whether an order is cut for this rank alone, instead of dealing out the lists of all."""
+        return self.order is not None and self.ranks.count > 1
+
     def _draw(self) -> Iterator[tuple[Any, Any]]:
-        """Index lists from the start on, and the state of a sampler that has one after each."""
+        """Index lists, or turns, from the start on, and the state of a sampler that has one after each."""
+        if self.order is not None and self._is_dealt:
+            return self._deal_order(self.order)
         if self.order is not None:
             return ((indices, None) for indices in self._cut_order(self.order))
         stateful = _find_stateful(self.batch_sampler)
@@ -201,17 +208,19 @@ class RowPass:
         """Slices of the plan; nothing before the start is looked at."""
         settings = {**order.settings(), **self.start.get("order", {})}
         self._pass_state = {"order": settings, "length": len(order)}
-        size, first = self.batch_sampler.batch_size, self._first_sample
-        order.check_position(first)
-        if self.ranks.count == 1:
-            order.seek(first, settings)
-            indices = order.draw()
-        else:  # the last round may be filled up with the rows that come first
-            order.seek(0, settings)
-            indices = order.draw()
-            self._head = list(indices[: size * self.ranks.count])
-            indices = indices[first:]
-        return cut_batches(indices, size, self.batch_sampler.drop_last)
+        order.seek(self._first_sample, settings)
+        return cut_batches(order.draw(), self.batch_sampler.batch_size, self.batch_sampler.drop_last)
+
+    def _deal_order(self, order: SampleOrder) -> Iterator[tuple[Turn, None]]:
+        """The slices of this rank; a last round may be filled up with the rows that the epoch begins with."""
+        settings = {**order.settings(), **self.start.get("order", {})}
+        self._pass_state = {"order": settings, "length": len(order)}
+        order.check_position(self._first_sample)
+        order.seek(0, settings)
+        sampler = self.batch_sampler
+        return deal_order(
+            order.draw(), self._first_sample, self.ranks, sampler.batch_size, bool(sampler.drop_last)
+        )
 
     def _replay(self) -> Iterator[Any]:
         """The lists of a sampler that only knows how to start over, on the numbers that it first drew from.

@@ -64,6 +64,28 @@ def deal_lists(
             yield deal_last(list(chain.from_iterable(parts)), ranks, size, size, first), round_[-1][1]
 
 
+def deal_order(
+    indices: Sequence[Any], first: int, ranks: Ranks, batch_size: int, drop_last: bool = False
+) -> Iterator[tuple[Turn, None]]:
+    """What `deal_lists` gives for an order that can be sliced: nothing is looked at that is not this rank's.
+
+    Args:
+        indices: The whole epoch.
+        first: How many of its rows are done.
+        ranks: Which rank, of how many.
+        batch_size: Rows of a full batch of one rank.
+        drop_last: Leave out a last round that is not full.
+    """
+    round_size, offset = batch_size * ranks.count, batch_size * ranks.rank
+    num_full, num_left = divmod(len(indices) - first, round_size)
+    for start in range(first + offset, first + num_full * round_size + offset, round_size):
+        own = list(indices[start : start + batch_size])
+        yield Turn(own, batch_size, round_size, offset), None
+    if num_left and not drop_last:
+        head = list(indices[:round_size])
+        yield deal_last(list(indices[len(indices) - num_left :]), ranks, batch_size, batch_size, head), None
+
+
 def deal_samples(rows: list[Any], ranks: Ranks, batch_size: int, head: Sequence[Any]) -> Turn:
     """What a rank gets of a round of a stream, which is short at the end of the stream only.
 
