@@ -21,6 +21,7 @@ MAX_LINE_BYTES = 1 << 26  # a block of samples may be long; a longer line is lef
 # The kinds of lines. Each has "kind" and "time" (seconds since 1970), most have "step".
 #   begin    a run begins or resumes: the fields of integrations.run.Run; it resumes from "first_step"
 #   log      "step", "epoch", "logs" {key: value}, "prefixes" [...], "seconds" {where the time went: seconds},
+#            "ranks" {"rows": of each, "times": [[busy, waited] of each]} with several processes,
 #            "number": its number among the run's logs, from 1; a resume makes some numbers again
 #   predict  "step", "logs", "prefixes": the metrics of a prediction
 #   samples  "step", "source", "rows" [{"input", "target", "prediction", ...}]

@@ -69,6 +69,7 @@ class JournalCallback(TrainerCallback):
                 logs=logs or {},
                 prefixes=list(kwargs.get("metric_prefixes", ())),
                 seconds={name: round(value, 6) for name, value in (seconds or {}).items()},
+                **({"ranks": kwargs["ranks"]} if "ranks" in kwargs else {}),
             )
 
     def on_predict(

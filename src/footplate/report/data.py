@@ -18,6 +18,7 @@ from footplate.report.plain import (
     shorten,
     split_key,
 )
+from footplate.report.ranks import RankTable
 from footplate.report.series import Series, Spaced, TimeParts
 from footplate.resumed import ResumePoint
 
@@ -55,6 +56,7 @@ class RunData:
         self.curves: dict[tuple[str, str], Series] = {}  # by split and metric
         self.moments: Spaced[Moment] = Spaced(1000, lambda moment: moment.step)
         self.parts = TimeParts()
+        self.ranks = RankTable()
         self.samples: Spaced[dict[str, Any]] = Spaced(MAX_BLOCKS, lambda block: int(block["step"]))
         self.saves: dict[int, str] = {}
         self.best: tuple[int, float | None] | None = None
@@ -142,6 +144,7 @@ class RunData:
         if seconds:
             self.parts.add(step, seconds)
             self._seconds_apart += seconds.get("evaluation", 0.0) + seconds.get("saving", 0.0)
+        self.ranks.add(event.get("ranks"))
         if time is not None and "loss" in logs:
             self._note_speed(step, time)
 
@@ -243,6 +246,7 @@ class RunData:
                 for (split, metric), curve in self.curves.items()
             ],
             "parts": self.parts.to_plain(),
+            "ranks": self.ranks.to_plain(),
             "samples": choose_blocks(self.samples.items, num_characters),
             "checkpoints": self._list_checkpoints(),
             "best": self._find_best(),

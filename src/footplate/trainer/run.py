@@ -27,6 +27,7 @@ from footplate.training.clock import Clock
 from footplate.training.facts import RunFacts
 from footplate.training.meter import Meter
 from footplate.training.plan import Extension, Position, TrainingPlan
+from footplate.training.rank_times import compare_ranks
 from footplate.training.retry import MicroBatches
 from footplate.training.signals import StopSignals
 from footplate.training.stopwatch import Stopwatch
@@ -99,6 +100,7 @@ class Run:
         self.hang = _UNWATCHED  # replaced by `train()`
         self.is_alone = comm.world_size() == 1
         self._is_stopping = False  # all ranks have agreed to stop
+        self._rank_times: dict[str, Any] = {}
         self._wants_save = False  # this rank; the others are told soon
         self.meter = Meter(device, filters=args.logging_nan_inf_filter)
         self.step_data = StepData(shared)
@@ -330,6 +332,20 @@ class Run:
         stops = control.should_training_stop
         self.ends_epoch = self.feed.is_begun and (stops or control.should_epoch_stop)
         self.has_updates_left = self.ends_epoch or (self.has_updates_left and not stops)
+
+    # ---- other ranks ----
+
+    def compare_ranks(self, num_updates: int) -> None:
+        """Note how fast each rank was since the last log, from what they said at this one."""
+        if not self.is_alone:
+            rows = num_updates * self.plan.micro_batch_size * self.plan.accumulation
+            times = [list(time) for time in compare_ranks(self.meter.notes)]
+            self._rank_times = {"ranks": {"rows": rows, "times": times}}
+
+    def take_rank_times(self) -> dict[str, Any]:
+        """What `compare_ranks` noted, once, as arguments of `on_log`; empty in a single process."""
+        times, self._rank_times = self._rank_times, {}
+        return times
 
     # ---- whether an update counts ----
 

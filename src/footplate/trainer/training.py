@@ -353,7 +353,9 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         if self.control.should_log and self.state.global_step > run.meter.last_logged_step:
             if tr_loss is not run.meter.loss:
                 run.meter.take_over(tr_loss)
-            logs = run.meter.drain(self.state.global_step)  # host sync
+            num_updates = self.state.global_step - run.meter.last_logged_step
+            logs = run.meter.drain(self.state.global_step, run.stopwatch.so_far())  # host sync
+            run.compare_ranks(num_updates)
             if grad_norm is not None:
                 logs["grad_norm"] = float(grad_norm)
             logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
@@ -394,7 +396,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 num_tokens = state.num_input_tokens_seen - run.num_tokens_before
                 logs.update(metric_tools.speed_metrics("train", start_time, num_tokens=num_tokens))
         state.log_history.append({**logs, "step": state.global_step})
-        self._event("on_log", logs=logs, seconds=run.stopwatch.drain())
+        self._event("on_log", logs=logs, seconds=run.stopwatch.drain(), **run.take_rank_times())
 
     def _finish_training(self) -> TrainOutput:
         """Results of the run, and the best model where that is asked for."""

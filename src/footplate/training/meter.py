@@ -102,6 +102,7 @@ class Meter(ExportableState):
         self._num_refused = 0
         self._num_tokens: int | torch.Tensor = 0
         self._before: _Before | None = None
+        self.notes: list[Any] = []  # what ranks said at the last log
 
     def state(self) -> dict[str, Any]:
         """The sums as plain numbers: without them a resumed run would report different means."""
@@ -233,13 +234,18 @@ class Meter(ExportableState):
             self._num_nonfinite += values.isfinite().logical_not_().sum()
             self._unchecked.clear()
 
-    def drain(self, step: int) -> dict[str, float]:
-        """What to log at `step`: the mean loss since the last log, records, and non-finite values if any."""
+    def drain(self, step: int, note: Any = None) -> dict[str, float]:
+        """What to log at `step`: the mean loss since the last log, records, and non-finite values if any.
+
+        Args:
+            step: Updates made so far.
+            note: A plain value that every rank gets of every other, in `notes`, with the same exchange.
+        """
         own = self._finite.drain(float(self.loss))  # host sync
         self._loss.zero_()
         self._count_nonfinite()
-        found = comm.gather_objects((own, self._records.totals(), int(self._num_nonfinite)))
-        losses, records, counts = map(list, zip(*found, strict=True))
+        found = comm.gather_objects((own, self._records.totals(), int(self._num_nonfinite), note))
+        losses, records, counts, self.notes = map(list, zip(*found, strict=True))
         loss = self._mean_of_ranks(losses)
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss

@@ -26,6 +26,10 @@ class Stopwatch:
         self._seconds[part] += now - self._last
         self._last = now
 
+    def so_far(self) -> dict[str, float]:
+        """The seconds of each part since they were drained last."""
+        return dict(self._seconds)
+
     def drain(self) -> dict[str, float]:
         """The seconds of each part since the last call."""
         drained = {part: round(seconds, 6) for part, seconds in self._seconds.items() if seconds}

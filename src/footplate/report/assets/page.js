@@ -159,8 +159,8 @@ const BUILDERS = {
   samples, results,
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
-    const times = timing(shown);
-    return figures.some(Boolean) || times ? section("speed", "Speed", figures.some(Boolean) && grid(figures), times) : null;
+    const times = timing(shown), ranks = rankTable(shown);
+    return figures.some(Boolean) || times ? section("speed", "Speed", figures.some(Boolean) && grid(figures), ranks, times) : null;
   },
   checkpoints, settings, warnings, environment,
   footer: (shown) => make("footer", { class: "quiet" },

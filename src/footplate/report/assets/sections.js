@@ -217,6 +217,17 @@ function timing(data) {
   return found && folded("timing", "Times and speeds of the evaluations", found);
 }
 
+/** Ranks side by side, of a run of several processes. */
+function rankTable(data) {
+  if (data.runs.length !== 1 || !(data.runs[0].ranks || []).length) return null;
+  const rows = data.runs[0].ranks.map((rank) => [
+    formatNumber(rank.rank), rank.rows_per_second === null ? "–" : formatNumber(rank.rows_per_second, 3),
+    formatDuration(rank.busy), formatDuration(rank.waited), rank.is_slowest && make("span", { class: "badge" }, "slowest"),
+  ]);
+  return folded("ranks", "Ranks: their own speed, and how long they waited for each other",
+    table(["Rank", "Rows per second", "Busy", "Waited", ""], rows, { numeric: [0, 1, 2, 3] }));
+}
+
 function extreme(curve, choose) {
   const value = curve.values.reduce((a, b) => choose(a, b));
   return [formatNumber(value), make("span", { class: "quiet at-step" }, ` @ ${formatNumber(curve.steps[curve.values.indexOf(value)])}`)];
