@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -39,24 +41,72 @@ class StreamingMetrics:
                 metric.to(device)
             if callable(getattr(metric, "reset", None)):
                 metric.reset()  # it may hold batches of an earlier evaluation
+        self._merging = [name for name, metric in self._metrics.items() if merges_itself(metric)]
 
     @property
-    def merges_itself(self) -> bool:
-        """Whether the objects join what other ranks gave them, as those of torchmetrics do in `compute`."""
-        return all(hasattr(metric, "dist_sync_fn") for metric in self._metrics.values())
+    def all_merge(self) -> bool:
+        """Whether all objects join by themselves what those of other ranks were given."""
+        return len(self._merging) == len(self._metrics)
 
-    def update(self, predictions: Any, labels: Any) -> None:
-        """Add one batch."""
-        for metric in self._metrics.values():
-            metric.update(predictions, labels)
+    @property
+    def some_merge(self) -> bool:
+        """Whether some object does so: then every rank must call `compute`."""
+        return bool(self._merging)
+
+    def stop_merging(self) -> None:
+        """Let no object exchange anything: each rank will be given the rows of all.
+
+        Objects of torchmetrics that keep rows fail, or end the process, if a rank was given none.
+        """
+        self._merging = []
+
+    def update(self, predictions: Any, labels: Any, merging: bool | None = None) -> None:
+        """Add one batch.
+
+        Args:
+            predictions: The model's answers.
+            labels: The right ones.
+            merging: Only to the objects that merge themselves, or only to the others; None for all.
+        """
+        for name, metric in self._metrics.items():
+            if merging is None or (name in self._merging) == merging:
+                metric.update(predictions, labels)
 
     def compute(self) -> dict[str, Any]:
         """The result of each object under its name; a result with names of its own keeps them."""
         results: dict[str, Any] = {}
         for name, metric in self._metrics.items():
-            value = metric.compute()
+            with contextlib.nullcontext() if name in self._merging else without_exchange(metric):
+                value = metric.compute()
             results.update(value if isinstance(value, Mapping) else {name: value})
         return results
+
+
+def merges_itself(metric: Any) -> bool:
+    """Whether an object joins in `compute` what other ranks gave it, as those of torchmetrics do."""
+    if hasattr(metric, "dist_sync_fn"):
+        return bool(getattr(metric, "sync_on_compute", True))
+    parts = list(metric.values()) if callable(getattr(metric, "values", None)) else []
+    return bool(parts) and all(map(merges_itself, parts))  # a collection of such objects
+
+
+@contextmanager
+def without_exchange(metric: Any) -> Iterator[None]:
+    """Let an object of torchmetrics, or each of a collection, exchange nothing inside the block."""
+    parts = metric.values() if callable(getattr(metric, "values", None)) else [metric]
+    changed = [part for part in parts if hasattr(part, "distributed_available_fn")]
+    before = [part.distributed_available_fn for part in changed]
+    try:
+        for part in changed:
+            part.distributed_available_fn = _is_never_distributed
+        yield
+    finally:
+        for part, function in zip(changed, before, strict=True):
+            part.distributed_available_fn = function
+
+
+def _is_never_distributed() -> bool:
+    return False
 
 
 def _name_of(metric: Any) -> str:

@@ -111,11 +111,6 @@ class BatchResult(NamedTuple):
         return BatchResult(turn.num_own, loss, *kept)
 
 
-def join_parts(parts: list[Any]) -> Any:
-    """The rows that ranks gave, in one; None if they gave none."""
-    return None if parts[0] is None else comm.nested_join(parts)
-
-
 class BatchMetrics:
     """What measures an evaluation batch by batch: metric objects, or a function called for every batch.
 
@@ -132,8 +127,15 @@ class BatchMetrics:
             compute_metrics if args.batch_eval_metrics and self._stream is None else None
         )
         self._named = args.include_for_metrics
+        self._on_all = args.metrics_on == "every_rank"
         self._result: dict[str, Any] = {}
+        self._has_begun = False
         self.are_used = args.batch_eval_metrics or self._stream is not None
+
+    @property
+    def need_all_ranks(self) -> bool:
+        """Whether every rank must compute the metrics, since they exchange something then."""
+        return self._stream is not None and self._stream.some_merge
 
     def update(
         self, inputs: Any, result: BatchResult, name: str | None, is_last: bool, turn: Turn | None = None
@@ -147,18 +149,37 @@ class BatchMetrics:
             is_last: Whether no batch follows.
             turn: How the batch is shared with other ranks: they then give their rows too.
         """
+        if not self.are_used:
+            return
+        if turn is None:
+            if self._stream is not None:
+                self._stream.stop_merging()  # the result is that of all processes
+            self._take(inputs, result, name, is_last)
+            return
+        is_first, self._has_begun = not self._has_begun, True
+        if is_first and self.need_all_ranks and comm.sum_integers([turn.num_own == 0])[0]:
+            assert self._stream is not None
+            self._stream.stop_merging()
+        if self._stream is not None and result.logits is not None and result.labels is not None:
+            self._stream.update(result.logits, result.labels, merging=True)
+        if self._stream is None or not self._stream.all_merge:
+            inputs = comm.take_rows(inputs, slice(0, turn.num_own), comm.find_batch_size(inputs))
+            own = None if turn.num_own == 0 else (inputs, result)
+            gather = comm.gather_objects if self._on_all else comm.gather_objects_to_first
+            # one after the other, as one process would see them
+            parts = [part for part in gather(own) or [] if part is not None]
+            for number, (given, found) in enumerate(parts, start=1):
+                self._take(given, found, name, is_last and number == len(parts), merging=False)
+
+    def _take(
+        self, inputs: Any, result: BatchResult, name: str | None, is_last: bool, merging: bool | None = None
+    ) -> None:
+        """Take in a batch of one process."""
         _, loss, logits, labels, _ = result
-        merges_itself = self._stream is not None and self._stream.merges_itself
-        if turn is not None and self.are_used and not merges_itself:
-            own = None if not turn.num_own else (inputs, loss, logits, labels)
-            given = [part for part in comm.gather_objects(own) if part is not None]
-            inputs, losses, logits, labels = (list(parts) for parts in zip(*given, strict=True))
-            loss = None if losses[0] is None else torch.stack([one.mean() for one in losses]).mean()
-            inputs, logits, labels = (join_parts(parts) for parts in (inputs, logits, labels))
         if logits is None or labels is None:
             return
         if self._stream is not None:
-            self._stream.update(logits, labels)
+            self._stream.update(logits, labels, merging)
         elif self._function is not None:
             prediction = EvalPrediction(
                 logits,
