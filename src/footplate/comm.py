@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -146,6 +148,12 @@ def gather_objects(value: Any, group: Any = None) -> list[Any]:
     values: list[Any] = [None] * world_size()
     torch.distributed.all_gather_object(values, value, group=group)
     return values
+
+
+def is_same_everywhere(batch: Any) -> bool:
+    """Whether all processes have a batch with the same content."""
+    digest = hashlib.sha256(pickle.dumps(nested_numpify(batch))).digest()
+    return len(set(gather_objects(digest))) == 1
 
 
 def broadcast_object(value: Any, group: Any = None) -> Any:

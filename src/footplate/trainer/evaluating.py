@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -16,7 +16,8 @@ from torch import nn
 from footplate import batch as batch_tools
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
-from footplate.data.loader import WithTurns, given_rows, is_shared
+from footplate.data.loader import given_rows
+from footplate.data.turns import WithTurns, is_prepared, is_shared
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
@@ -159,14 +160,15 @@ class Evaluating(TrainerApi):
         model = self._prepare_for_evaluation(dataloader)
         shares = is_shared(dataloader)
         gather = vars(self).pop("gather_function", None)  # one that was set holds for one pass
-        if gather is None and args.world_size > 1 and not shares:
-            gather = partial(gather_padded, self.accelerator)  # a loader of the user's own
+        is_own = gather is None and args.world_size > 1 and not shares  # a loader of the user's own
         self.callback_handler.eval_dataloader = dataloader
         collector = build_collector(dataloader, args, self._current_run.anchor(str(args.output_dir)))
         evaluation.records = Records()
         try:
             for (inputs, turn), is_last in batches.mark_last(WithTurns(dataloader)):
                 num_rows = comm.find_batch_size(inputs)
+                if is_own:
+                    gather, is_own = choose_gather(self, dataloader, inputs), False
                 num_items = None
                 if self.args.weighs_items:
                     num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
@@ -326,6 +328,13 @@ def gather_padded(accelerator: Any, tensors: Any) -> Any:
     return accelerator.gather_for_metrics(padded)
 
 
+def choose_gather(trainer: Evaluating, dataloader: Any, first_batch: Any) -> Callable[[Any], Any] | None:
+    """What joins the results of all processes; None if each of them reads all rows of a user's loader."""
+    if not is_prepared(dataloader) and comm.is_same_everywhere(first_batch):
+        return None
+    return partial(gather_padded, trainer.accelerator)
+
+
 def collect(collector: Collector, result: BatchResult, keeps_batches: bool, num_items: Any) -> None:
     """Add a batch to what is collected, if any of its rows counts here."""
     if result.num_rows != 0:
@@ -343,7 +352,7 @@ def measure_once(
     trainer: Evaluating, by_batch: BatchMetrics, collector: Collector
 ) -> tuple[dict[str, Any], float | None, float]:
     """Metrics, mean loss and weight of a set, the same on all ranks: they decide by them."""
-    if trainer.args.metrics_on == "first_rank":
+    if trainer.args.metrics_on == "first_rank" and not by_batch.need_all_ranks:
         metrics = comm.ask_first(lambda: measure(trainer, by_batch, collector))
     else:
         metrics = measure(trainer, by_batch, collector)
