@@ -16,6 +16,7 @@ from footplate.data.loader import Loader
 from footplate.data.shares import FILL
 from footplate.trainer.api import TrainerApi
 from footplate.training import checks, traits
+from footplate.training.exchanges import may_exchange
 
 
 class Data(TrainerApi):
@@ -187,10 +188,11 @@ class Data(TrainerApi):
         return inputs
 
 
-# what is overridden here may join the results of all processes batch by batch, which needs equal batches
+# code in these may join the results of all processes batch by batch, which needs equal batches
 _EVALUATION_JOINTS = ("evaluation_loop", "prediction_loop", "prediction_step", "compute_loss")
 
 
 def joins_batches(trainer: Data) -> bool:
-    """Whether code of a subclass takes part in an evaluation."""
-    return not all(traits.is_ours(getattr(trainer, name)) for name in _EVALUATION_JOINTS)
+    """Whether code of a subclass may exchange something with other processes in an evaluation."""
+    joints = [getattr(trainer, name) for name in _EVALUATION_JOINTS]
+    return any(not traits.is_ours(joint) and may_exchange(joint, trainer) for joint in joints)
