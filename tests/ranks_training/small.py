@@ -150,3 +150,18 @@ def describe(trainer: Any) -> dict[str, Any]:
         "weights": weights(trainer.model),
         "seen": {str(step): ids for step, ids in getattr(trainer, "seen", {}).items()},
     }
+
+
+def differences(found: Any, expected: Any, tolerance: float = 0.0, path: str = "") -> list[str]:
+    """Where two results differ, numbers by more than `tolerance`; NaN equals NaN."""
+    if isinstance(expected, dict) and isinstance(found, dict) and list(expected) == list(found):
+        pairs = [(f"{path}/{key}", found[key], expected[key]) for key in expected]
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        pairs = [(f"{path}/{i}", *pair) for i, pair in enumerate(zip(found, expected, strict=True))]
+    else:
+        are_nan = found != found and expected != expected
+        are_numbers = isinstance(found, float) and isinstance(expected, float)
+        is_near = are_numbers and abs(found - expected) <= tolerance
+        is_same = found == expected or are_nan or is_near
+        return [] if is_same else [f"{path}: {found} instead of {expected}"]
+    return [line for at, one, other in pairs for line in differences(one, other, tolerance, at)]
