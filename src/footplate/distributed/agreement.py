@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import socket
@@ -16,6 +17,8 @@ from typing import Any
 
 from footplate.comm import broadcast_object, gather_objects, rank, world_size
 from footplate.distributed.naming import join_names, name_ranks
+
+logger = logging.getLogger(__name__)
 
 MAX_VALUE = 200  # characters of a value that are shown and sent; a longer one is compared by its hash
 MAX_DIFFERENCES = 20
@@ -156,6 +159,27 @@ def find_shared_folder_problem(folder: str | os.PathLike[str]) -> str | None:
     if error is not None:
         return f"Rank 0 on {answers[0][0]} cannot write into {os.fspath(folder)}: {error}"
     return describe_blind(os.fspath(folder), answers)
+
+
+def check_shared_folder(folder: str | os.PathLike[str], reason: str | None) -> None:
+    """Warn of a folder that the hosts do not share; every rank must call this.
+
+    Args:
+        folder: The folder that checkpoints are written into.
+        reason: Why all hosts must see it, which makes it an error; None if they can do without.
+    """
+    problem = find_shared_folder_problem(folder)
+    if problem is None:
+        return
+    remedy = "Or set save_on_each_node=True: then each host has whole checkpoints of its own."
+    if reason is not None:
+        raise ValueError(f"{problem} {remedy} It is needed here, because {reason}.")
+    if rank() == 0:
+        logger.warning(
+            "%s %s As it is, only the host of rank 0 has the checkpoints, and no run on these hosts can "
+            "resume from them.",
+            *(problem, remedy),
+        )
 
 
 def describe_blind(folder: str, answers: Sequence[tuple[str, bool]]) -> str | None:

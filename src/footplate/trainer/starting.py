@@ -6,11 +6,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from footplate import comm
+from footplate.arguments import TrainingArguments
 from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
 from footplate.checkpoint.lock import FolderLock, take_folder
 from footplate.checkpoint.rotation import remove_leftovers
-from footplate.distributed.agreement import check_agreement, comparable_arguments
+from footplate.distributed.agreement import check_agreement, check_shared_folder, comparable_arguments
 from footplate.distributed.hang import HangWatch
 from footplate.trainer.base import TrainerBase
 from footplate.trainer.run import Resume, Run
@@ -32,7 +33,18 @@ def find_checkpoint(trainer: TrainerBase, wanted: Any, folder: str) -> str | Non
     """The checkpoint to resume from, as the first rank finds it."""
     overwrites = run_folders.overwrites(trainer.args)
     found: str | None = comm.ask_first(lambda: resume.find_checkpoint(wanted, folder, overwrites))
+    if not trainer.args.save_on_each_node and (found is not None or trainer.args.save_strategy != "no"):
+        check_shared_folder(folder, find_need(trainer.args, found))
     return found
+
+
+def find_need(args: TrainingArguments, checkpoint: str | None) -> str | None:
+    """Why all hosts must see the folder of a run; None if they can do without."""
+    if checkpoint is not None:
+        return f"every rank reads {checkpoint}"
+    if args.load_best_model_at_end:
+        return "with load_best_model_at_end every rank reads the best checkpoint at the end"
+    return "with fsdp every rank writes a part of each checkpoint" if args.fsdp else None
 
 
 def make_run(
