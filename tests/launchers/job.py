@@ -157,7 +157,7 @@ def main(folder: Path, **settings: Any) -> dict[str, Any]:
         "checkpoints": sorted(path.name for path in (folder / "run").glob("checkpoint-*")),
     }
     if resume is None:
-        seen["second"] = train(build_trainer(folder / "again", **settings))
+        seen["second"] = train(build_trainer(folder / "run" / "again", **settings))
     if standing is not None:
         seen["keeps group"] = torch.distributed.group.WORLD is standing
         seen["new variables"] = sorted(name for name in set(os.environ) - variables if name in LAUNCHERS_SET)
