@@ -174,7 +174,8 @@ def plan_training(
         first_batch = position.batches_done
     else:
         num_drawn = num_examples if num_drawn is None else num_drawn
-        first_batch = num_batches - _batches_left(position, num_drawn, round_size, num_batches)
+        drops_last = args.dataloader_drop_last or num_batches * round_size < num_drawn
+        first_batch = num_batches - _batches_left(position, num_drawn, round_size, num_batches, drops_last)
     max_steps = args.max_steps
     if max_steps <= 0:
         max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
@@ -201,13 +202,14 @@ def plan_training(
     )
 
 
-def _batches_left(position: Position, num_examples: int, micro_batch_size: int, num_batches: int) -> int:
+def _batches_left(
+    position: Position, num_samples: int, round_size: int, num_batches: int, drops_last: bool
+) -> int:
     """Micro-batches in the rest of an epoch, in the current size, whatever their size was before."""
     if position.samples_done == 0:
         return num_batches
-    samples_left = max(num_examples - position.samples_done, 0)
-    drops_last = num_batches * micro_batch_size <= num_examples
-    return samples_left // micro_batch_size if drops_last else math.ceil(samples_left / micro_batch_size)
+    samples_left = max(num_samples - position.samples_done, 0)
+    return samples_left // round_size if drops_last else math.ceil(samples_left / round_size)
 
 
 def check_inside(position: Position, num_samples: int) -> None:
