@@ -7,7 +7,7 @@ from typing import Any
 
 from ranks_training import small
 
-EVEN = {"even_batches": False}
+UNEVEN = {"even_batches": False}
 
 
 def train(folder: Path, num_rows: int, batch: int = 6, make: Any = small.numbers, **settings: Any) -> Any:
@@ -30,12 +30,12 @@ def accumulated(folder: Path) -> Any:
 
 
 def uneven(folder: Path) -> Any:
-    return train(folder, 29, accelerator_config=EVEN)
+    return train(folder, 29, accelerator_config=UNEVEN)
 
 
 def uneven_accumulated(folder: Path) -> Any:
     """A single row is left for the last round, so one rank has none."""
-    return train(folder, 25, accelerator_config=EVEN, gradient_accumulation_steps=2)
+    return train(folder, 25, accelerator_config=UNEVEN, gradient_accumulation_steps=2)
 
 
 def dropped(folder: Path) -> Any:
@@ -47,7 +47,7 @@ def items(folder: Path) -> Any:
 
 
 def uneven_items(folder: Path) -> Any:
-    return train(folder, 25, make=small.ragged, loss_weighting="items", accelerator_config=EVEN)
+    return train(folder, 25, make=small.ragged, loss_weighting="items", accelerator_config=UNEVEN)
 
 
 def stopped(folder: Path) -> Any:
