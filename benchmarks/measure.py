@@ -35,6 +35,23 @@ def run_script(module: str, settings: Result, timeout_seconds: float = TIMEOUT_S
         return run_python(["-m", module, json.dumps(settings)], timeout_seconds)
 
 
+def run_ranks(name: str, settings: Result) -> Result:
+    """One run of a contender in several processes that torchrun starts: the mean over them, by windows."""
+    with tempfile.TemporaryDirectory() as output_dir:
+        settings = settings | {"spawned_at": time.monotonic(), "output_dir": output_dir}
+        num_ranks = settings["ranks"]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        found = run_python([*launcher, "-m", f"contenders.{name}", json.dumps(settings)], reads_output=False)
+        if "error" in found:
+            return found
+        files = [Path(output_dir, f"rank-{rank}.json") for rank in range(num_ranks)]
+        results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {
+        key: [statistics.fmean(values) for values in zip(*(result[key] for result in results), strict=True)]
+        for key in results[0]
+    }
+
+
 def run_kills(library: str, num_tries: int) -> Result:
     """So many kills during a save, and what became of the resumes, counted in a process of its own."""
     return run_script("kill", {"library": library, "tries": num_tries})
@@ -45,7 +62,9 @@ def run_import(statement: str) -> Result:
     return run_python(["-c", IMPORT_SCRIPT, str(time.monotonic()), statement])
 
 
-def run_python(arguments: list[str], timeout_seconds: float = TIMEOUT_SECONDS) -> Result:
+def run_python(
+    arguments: list[str], timeout_seconds: float = TIMEOUT_SECONDS, reads_output: bool = True
+) -> Result:
     """What the child's last line of output says, or `{"error": ...}` if it gave none."""
     # one thread each: two busy threads on a small machine wait on each other and drown the difference
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -58,6 +77,8 @@ def run_python(arguments: list[str], timeout_seconds: float = TIMEOUT_SECONDS) -
         return {"error": f"no result after {timeout_seconds:.0f} s"}
     if child.returncode != 0:
         return {"error": (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]}
+    if not reads_output:
+        return {}
     result: Result = json.loads(child.stdout.strip().splitlines()[-1])
     return result
 

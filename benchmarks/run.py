@@ -17,6 +17,7 @@ from measure import (
     run_contender,
     run_import,
     run_kills,
+    run_ranks,
     run_script,
     show_progress,
     summarize,
@@ -56,6 +57,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tiny BERT classifier, batch 8": {"workload": "bert"},
 }
 LENGTHS = {"mlp": {"steps": 2200, "skip_steps": 200}, "bert": {"steps": 700, "skip_steps": 100}}
+RANKED: dict[str, tuple[str, dict[str, Any]]] = {  # the first is the yardstick
+    "hand-written DDP": ("ddp_loop", {}),
+    "hand-written DDP, unused": ("ddp_loop", {"finds_unused": True}),
+    "transformers": ("transformers_trainer", {}),
+    "Lightning": ("lightning_trainer", {}),
+    "Accelerate": ("accelerate_loop", {}),
+    "footplate": ("footplate_trainer", {}),
+    "footplate, no unused": ("footplate_trainer", {"finds_unused": False}),
+}
+RANKED_VARIANTS = {
+    "MLP 16-32-32-4, batch 8": {"workload": "classes", "steps": 1201, "skip_steps": 200},
+    "4.5 million weights, batch 8": {"workload": "small_tower", "steps": 170, "skip_steps": 19},
+}
 SAVERS = ("transformers", "Lightning", "Accelerate", "footplate")  # the first is the yardstick
 SAVES = {"workload": "tower", "batch_size": 1, "learning_rate": 1e-5, "steps": 120, "save_steps": 30}
 QUICK_SAVES = SAVES | {"steps": 8, "save_steps": 4}
@@ -91,6 +105,21 @@ def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
         jobs = {label: partial(run_contender, CONTENDERS[label], settings) for label in options.contenders}
         raw[title] = interleave(jobs, options.rounds)
         print_times(f"One update: {title}", raw[title], "step", "µs", 1e6)
+    return raw
+
+
+def measure_ranks(options: argparse.Namespace) -> dict[str, Any]:
+    """CPU and wall time of one update in each of two processes that train together."""
+    raw = {}
+    for title, variant in RANKED_VARIANTS.items():
+        settings = variant | {"ranks": 2} | (QUICK if options.quick else {})
+        jobs = {
+            label: partial(run_ranks, name, settings | extra)
+            for label, (name, extra) in RANKED.items()
+            if label.split(",")[0] in options.contenders or name == "ddp_loop"
+        }
+        raw[title] = interleave(jobs, options.rounds)
+        print_times(f"One update of each of 2 processes: {title}", raw[title], "step", "µs", 1e6)
     return raw
 
 
@@ -255,6 +284,7 @@ def measure_logging(options: argparse.Namespace) -> dict[str, list[Result]]:
 
 BENCHMARKS = {
     "step": measure_steps,
+    "ranks": measure_ranks,
     "start": measure_start,
     "padding": measure_padding,
     "save": measure_saves,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import sys
 import time
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -31,13 +33,15 @@ class Settings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
+    ranks: int = 1  # processes, with a batch each
+    finds_unused: bool | None = None  # whether DDP looks for parameters without a gradient
     spawned_at: float = 0.0
     output_dir: str = ""
 
     @property
     def num_rows(self) -> int:
         """Rows for exactly one epoch, so that no measurement crosses the end of one."""
-        return self.steps * self.accumulation * self.batch_size
+        return self.steps * self.accumulation * self.batch_size * self.ranks
 
 
 class Regressor(nn.Module):
@@ -52,6 +56,20 @@ class Regressor(nn.Module):
     def forward(self, features: Tensor, labels: Tensor) -> Row:
         predictions = self.layers(features).squeeze(-1)
         return {"loss": nn.functional.mse_loss(predictions, labels), "logits": predictions}
+
+
+class Classifier(nn.Module):
+    """A perceptron for four classes, 16-32-32-4: an update is all overhead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)
+        )
+
+    def forward(self, features: Tensor, labels: Tensor) -> Row:
+        logits = self.layers(features)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Tower(nn.Module):
@@ -113,7 +131,25 @@ def build_tower(num_rows: int, num_layers: int = 15, width: int = 2000) -> tuple
     return Tower(num_layers, width), Rows(features=torch.randn(num_rows, width), labels=torch.randn(num_rows))
 
 
-WORKLOADS = {"mlp": build_mlp, "wide": build_wide, "bert": build_bert, "tower": build_tower}
+def build_classes(num_rows: int) -> tuple[nn.Module, Rows]:
+    """A small classification: the class is which of the first four features is largest."""
+    features = torch.randn(num_rows, 16)
+    return Classifier(), Rows(features=features, labels=features[:, :4].argmax(-1))
+
+
+def build_small_tower(num_rows: int) -> tuple[nn.Module, Rows]:
+    """4.5 million weights in 18 layers."""
+    return build_tower(num_rows, num_layers=18, width=500)
+
+
+WORKLOADS = {
+    "mlp": build_mlp,
+    "wide": build_wide,
+    "bert": build_bert,
+    "tower": build_tower,
+    "classes": build_classes,
+    "small_tower": build_small_tower,
+}
 
 
 class Clock:
@@ -127,7 +163,7 @@ class Clock:
         self.window_steps = (settings.steps - 1 - settings.skip_steps) // NUM_WINDOWS
         marks = [settings.skip_steps + window * self.window_steps for window in range(NUM_WINDOWS + 1)]
         self.marks = {step * settings.accumulation for step in marks}
-        self.spawned_at = settings.spawned_at
+        self.spawned_at, self.output_dir = settings.spawned_at, settings.output_dir
         self.num_calls = 0
         self.readings: list[tuple[float, float]] = []
 
@@ -190,8 +226,14 @@ def read_settings() -> tuple[Settings, nn.Module, Rows, Clock]:
 
 @torch.no_grad()
 def print_result(clock: Clock, model: nn.Module, rows: Rows) -> None:
-    """Print one line of JSON: the times, and the loss reached, which shows that the same work was done."""
+    """Print one line of JSON: the times, and the loss reached, which shows that the same work was done.
+
+    One of several processes writes that line into a file of its own.
+    """
     result = clock.report()
     model.eval()
     result["loss"] = [float(model(**{name: column[:512] for name, column in rows.columns.items()})["loss"])]
-    print(json.dumps(result))
+    if "WORLD_SIZE" in os.environ:
+        Path(clock.output_dir, f"rank-{os.environ['RANK']}.json").write_text(json.dumps(result))
+    else:
+        print(json.dumps(result))

@@ -19,7 +19,9 @@ loader = DataLoader(rows, batch_size=settings.batch_size, shuffle=True, collate_
 optimizer = torch.optim.AdamW(
     model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
 )
-scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / settings.steps))
+# a prepared scheduler takes one step per process
+num_steps = settings.steps * accelerator.num_processes
+scheduler = LambdaLR(optimizer, lambda step: max(0.0, 1.0 - step / num_steps))
 model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 
 for index, batch in enumerate(loader, start=1):

@@ -24,6 +24,7 @@ args = TrainingArguments(
     report_to="none",
     disable_tqdm=True,
     use_cpu=True,
+    ddp_find_unused_parameters=settings.finds_unused,
 )
 trainer = Trainer(model=model, args=args, data_collator=clock, train_dataset=rows)
 trainer.train()

@@ -48,6 +48,8 @@ saver = ModelCheckpoint(
 )
 trainer = lightning.Trainer(
     accelerator="cpu",
+    devices=settings.ranks,
+    strategy="ddp" if settings.ranks > 1 else "auto",
     max_epochs=1,
     accumulate_grad_batches=settings.accumulation,
     gradient_clip_val=settings.max_grad_norm,
