@@ -81,6 +81,23 @@ def test_a_replica_has_its_own_log_level(launched):
     assert args.get_process_log_level() == logging.ERROR
 
 
+@pytest.mark.parametrize(
+    ("rank", "level", "shown"),
+    [(0, "warning", "WARNING"), (1, "warning", "ERROR"), (1, "info", "INFO"), (1, "passive", "NOTSET")],
+)
+def test_difference_warnings_are_shown_by_the_main_process_alone(rank, level, shown, launched):
+    launched(RANK=rank, LOCAL_RANK=rank)
+    logger = logging.getLogger("footplate")
+    before = logger.level
+    logger.setLevel(logging.NOTSET)
+    try:
+        args = TrainingArguments("runs", log_level="warning", log_level_replica=level)
+        derived.apply_log_level(args)
+        assert logging.getLevelName(logger.level) == shown
+    finally:
+        logger.setLevel(before)
+
+
 def test_ranks_come_from_the_launcher(launched):
     args = TrainingArguments("runs", use_cpu=True)  # made first: it would wait for the other processes
     launched(WORLD_SIZE=8, RANK=5, LOCAL_RANK=1)

@@ -215,9 +215,15 @@ def find_log_level(name: str) -> int:
 
 
 def apply_log_level(args: TrainingArguments) -> None:
-    """Show footplate's log at the level of this process; "passive" leaves the level to the application."""
+    """Show footplate's log at the level of this process; "passive" leaves the level to the application.
+
+    Ranks that log nothing show errors alone where "warning" is their level, the default: the main process
+    has given the same warnings already.
+    """
     install_voice()
     level = args.log_level if args.should_log else args.log_level_replica
+    if not args.should_log and level == "warning":
+        level = "error"
     if level in log_levels:
         logging.getLogger("footplate").setLevel(log_levels[level])
 
