@@ -9,9 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from footplate import rng
-from footplate.data.feed import Feed, find_state, start_at
+from footplate.data.feed import Feed, describe_fill, find_state, start_at
 from footplate.data.loader import Loader
 from footplate.data.order import RandomOrder
+from footplate.data.shares import DIVIDE, FILL, Ranks
 from numbered import Numbers, Stream, flat_ids
 
 
@@ -156,3 +157,15 @@ def test_a_pass_starts_late_by_seeking_or_else_by_reading_past(caplog):
     assert flat_ids(start_at(Loader(Stream(), batch_size=4), 8, 2)) == list(range(8, 23))
     assert flat_ids(start_at(DataLoader(Numbers(), batch_size=4), 8, 2)) == list(range(8, 23))
     assert "DataLoader cannot seek: reading and dropping 2 batches" in caplog.text
+
+
+@pytest.mark.parametrize(("num_rows", "is_said"), [(12, False), (13, True)])
+def test_rows_that_fill_the_last_round_are_named(num_rows, is_said):
+    rows = list(range(num_rows))
+    loader = Loader(rows, batch_size=3, ranks=Ranks(0, 2, FILL))
+    notice = describe_fill(loader)
+    assert (notice is not None) == is_said
+    if is_said:
+        assert "5 rows from its start" in notice
+    assert describe_fill(Loader(rows, batch_size=3, ranks=Ranks(0, 2, DIVIDE))) is None
+    assert describe_fill(Loader(rows, batch_size=3)) is None

@@ -9,10 +9,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from footplate import rng
+from footplate.batch import find_length
 from footplate.comm import find_batch_size, sum_integers
 from footplate.data.generators import HeldGenerators
 from footplate.data.loader import Loader, read_past
-from footplate.data.shares import DIVIDE
+from footplate.data.shares import DIVIDE, FILL
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +187,20 @@ def start_at(loader: Any, num_samples: int, num_batches: int) -> Iterator[Any]:
 def lives_on(loader: Any) -> bool:
     """Whether the workers of a loader go on from one epoch to the next."""
     return bool(getattr(loader, "persistent_workers", False) and getattr(loader, "num_workers", 0))
+
+
+def describe_fill(loader: Any) -> str | None:
+    """What to say if several ranks fill up the last update of an epoch with rows from its start."""
+    if not isinstance(loader, Loader) or loader.ranks.count == 1 or loader.ranks.ending != FILL:
+        return None
+    num_rows, size = find_length(getattr(loader.batch_sampler, "sampler", None)), loader.total_batch_size
+    if not num_rows or not size or num_rows % size == 0 or loader.drop_last:
+        return None
+    return (
+        f"{num_rows} rows are shared by {loader.ranks.count} processes in rounds of {size}: the last one of "
+        f"an epoch is filled with {-num_rows % size} rows from its start, which count twice. Set "
+        "accelerator_config={'even_batches': False} to use every row once, as one process does."
+    )
 
 
 def search_data(held: HeldGenerators, loader: Any, **others: Any) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from footplate.arguments.notices import warn_once
 from footplate.batch import find_length
 from footplate.checkpoint import resume
-from footplate.data.feed import search_data
+from footplate.data.feed import describe_fill, search_data
 from footplate.data.loader import micro_batch_size, num_drawn
 from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
@@ -98,6 +99,9 @@ class Preparing(Optimizing):
         run.eval_loaders = self._eval_dataloaders
         evaluated = {"eval_dataset": self.eval_dataset, "eval_data_collator": self.eval_data_collator}
         search_data(run.generators, loader, **evaluated)
+        notice = describe_fill(loader)
+        if notice is not None and self.args.should_log:
+            warn_once(notice)
         run.max_steps_before = saved.max_steps if saved is not None else plan.max_steps
         self.state = saved or run.new_state(self.control, self.callback_handler.callbacks)
         self.state.compute_steps(self.args, plan.max_steps)
