@@ -9,7 +9,7 @@ from footplate import comm
 from footplate.arguments import TrainingArguments
 from footplate.checkpoint import resume
 from footplate.checkpoint import runs as run_folders
-from footplate.checkpoint.lock import FolderLock, take_folder
+from footplate.checkpoint.lock import FolderInUse, FolderLock, take_folder
 from footplate.checkpoint.rotation import remove_leftovers
 from footplate.distributed.agreement import check_agreement, check_shared_folder, comparable_arguments
 from footplate.distributed.hang import HangWatch
@@ -23,6 +23,11 @@ from footplate.training.plan import Extension
 def own_folder(trainer: TrainerBase, stack: ExitStack, folder: str) -> FolderLock | None:
     """Take the folder of a run for as long as `stack` is open; None on ranks that write nothing."""
     lock, refusal = take_folder(stack, folder) if trainer.args.should_save else (None, None)
+    if refusal is not None and trainer.args.save_on_each_node and comm.world_size() > 1:
+        refusal = FolderInUse(
+            f"{refusal} With save_on_each_node=True, the first process of every host writes into output_dir. "
+            "If the hosts share this one, leave save_on_each_node unset."
+        )
     comm.raise_together(refusal)
     if lock is not None and lock.is_held:
         remove_leftovers(folder, is_sole=True)
