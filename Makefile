@@ -32,9 +32,9 @@ $(VENV)/.dev: $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
-# Libraries that run on footplate in tests marked slow.
+# Libraries that run on footplate, and Ray that starts it, in tests marked slow.
 $(VENV)/.clients: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[clients]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[clients,ray]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
