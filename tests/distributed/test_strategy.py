@@ -165,8 +165,13 @@ def test_the_strategy_is_chosen_by_precision_and_optimizer(tmp_path):
         assert strategy.accelerator.mixed_precision == args.mixed_precision
 
 
-def test_several_processes_are_refused_with_the_way_to_start(tmp_path, monkeypatch):
-    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"2 processes.*`python`.*torchrun"):
-        build_strategy(tiny.arguments(tmp_path), never)
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"auto_find_batch_size": True}, "auto_find_batch_size=True does not work with fsdp.*Lower"),
+        ({"optim": "adafactor"}, "optim='adafactor' needs whole weights.*Choose"),
+    ],
+)
+def test_what_needs_whole_weights_is_refused_with_fsdp(settings, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        build_strategy(tiny.arguments(tmp_path, fsdp=True, **settings), never)

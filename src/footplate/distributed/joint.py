@@ -47,4 +47,6 @@ class JointDecisions:
         """How many turns make up the time between two exchanges, judging by the last ones."""
         num_turns = self._interval - max(self._left, 0)
         elapsed = time.monotonic() - self._since
-        return max(1, min(MAX_TURNS, int(CHECK_SECONDS * max(num_turns, 1) / max(elapsed, 1e-6))))
+        fitting = int(CHECK_SECONDS * max(num_turns, 1) / max(elapsed, 1e-6))
+        # one turn may be far shorter than those to come: the first one, or two exchanges in a row
+        return max(1, min(MAX_TURNS, 2 * self._interval, fitting))

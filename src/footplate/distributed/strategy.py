@@ -98,8 +98,9 @@ def build_strategy(
         return inner
     if args.optim in ("lomo", "adalomo"):
         raise ValueError(
-            f"optim={args.optim!r} updates weights inside backward, and the gradients of {args.world_size} "
-            "processes are averaged after it. Choose another optimizer, or start one process."
+            f"optim={str(args.optim)!r} updates weights inside backward, and the gradients of "
+            f"{args.world_size} processes are averaged after it. Choose another optimizer, or start one "
+            "process."
         )
     from footplate.distributed.ddp import DdpStrategy
 
@@ -115,8 +116,8 @@ def check_can_shard(args: TrainingArguments) -> None:
         )
     if args.optim in ("lomo", "adalomo", "adafactor"):
         raise ValueError(
-            f"optim={args.optim!r} needs whole weights, and fsdp gives each process a part of them. Choose "
-            "adamw_torch or another optimizer of torch."
+            f"optim={str(args.optim)!r} needs whole weights, and fsdp gives each process a part of them. "
+            "Choose adamw_torch or another optimizer of torch."
         )
 
 
