@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from footplate import rng
+from footplate.arguments import AcceleratorConfig
 from footplate.batch import find_length
 
 FIELDS = {
@@ -25,6 +26,9 @@ FIELDS = {
     "dataloader_multiprocessing_context": None,
     "dataloader_in_order": True,
     "process_index": 0,
+    "world_size": 1,
+    "accelerator_config": AcceleratorConfig(),
+    "auto_find_batch_size": False,
     "seed": 42,
     "data_seed": None,
     "disable_tqdm": True,

@@ -228,7 +228,7 @@ def test_one_process_exchanges_nothing_and_needs_no_group(tmp_path):
     comm.raise_together(None)
     with pytest.raises(KeyError):
         comm.raise_together(KeyError("alone"))
-    with pytest.raises(ValueError, match="distributed_concat needs processes.*torchrun"):
+    with pytest.raises(ValueError, match=r"distributed_concat needs processes.*torchrun"):
         comm.distributed_concat(tensor)
 
 

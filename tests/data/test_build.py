@@ -6,7 +6,9 @@ import functools
 import logging
 import random
 import warnings
+from itertools import chain
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -14,10 +16,12 @@ import transformers
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, default_collate
 from transformers import trainer_utils as original
 
-from footplate.data.build import build_loader, seed_worker
+from footplate.arguments import AcceleratorConfig
+from footplate.data.build import build_loader, plan_ranks, seed_worker, shard_stream
 from footplate.data.loader import Loader, num_examples
 from footplate.data.order import RandomOrder
 from footplate.data.samplers import IterableDatasetShard
+from footplate.data.shares import ALONE, DIVIDE, FILL, KEEP, Ranks
 from numbered import Noisy, Numbers, SizedStream, Stream, contents, flat_ids, ids, random_collate, settings
 
 
@@ -109,7 +113,9 @@ def test_random_data_of_workers_goes_by_the_seed_of_the_data():
         return contents([next(iter(loader))])
 
     assert first(seed=1) == first(seed=3, data_seed=1) != first(seed=3)
-    assert first() != first(process_index=1)
+    assert first() == first(process_index=1)  # the place in the epoch decides: two processes differ in it
+    one, other = (first(world_size=2, process_index=index)[0]["noise"] for index in range(2))
+    assert not set(chain(*one)) & set(chain(*other))
 
 
 def test_settings_reach_the_loader():
@@ -200,3 +206,79 @@ def test_workers_can_be_seeded_as_the_original_seeds_them(rank):
         thrown.append(list(loader))
     assert thrown[0] == thrown[1]
     assert len({value for batch in thrown[0] for sample in batch for value in sample}) == 36
+
+
+# ---- several processes ----
+
+
+def second_of_three(**config):
+    """The settings of the second of three processes."""
+    return settings(world_size=3, process_index=1, accelerator_config=AcceleratorConfig(**config))
+
+
+@pytest.mark.parametrize(
+    ("config", "is_training", "fills_rounds", "ending"),
+    [
+        ({}, True, True, FILL),
+        ({"even_batches": False}, True, True, DIVIDE),
+        ({"even_batches": False}, False, True, FILL),
+        ({}, False, True, FILL),
+        ({}, False, False, KEEP),
+    ],
+)
+def test_processes_share_out_and_end_as_the_settings_say(config, is_training, fills_rounds, ending):
+    assert plan_ranks(second_of_three(**config), None, is_training, fills_rounds) == Ranks(1, 3, ending)
+
+
+def test_one_process_shares_with_nobody():
+    assert plan_ranks(settings(), None, True, True) is ALONE
+
+
+def test_a_sampler_that_shares_out_by_itself_is_left_alone():
+    args = second_of_three()
+    own = torch.utils.data.DistributedSampler(range(9), num_replicas=3, rank=1)
+    assert plan_ranks(args, own, True, True) is ALONE
+    other = torch.utils.data.DistributedSampler(range(9), num_replicas=2, rank=1)
+    assert plan_ranks(args, other, True, True) == Ranks(1, 3, FILL)
+
+
+def test_sending_batches_from_the_first_process_is_refused():
+    args = second_of_three(dispatch_batches=True)
+    with pytest.raises(ValueError, match=r"dispatch_batches=True.*Leave it unset"):
+        build_loader(Numbers(8), args, batch_size=2, collate=default_collate, is_training=True)
+
+
+def test_a_loader_gives_the_rows_of_its_process():
+    args = second_of_three()
+    loader = build_loader(Numbers(14), args, batch_size=2, collate=default_collate, is_training=True)
+    assert flat_ids(loader) == [2, 3, 8, 9, 0, 1]  # 12 and 13 go to the first, and rows of the start fill up
+
+
+class OwnShards(Stream):
+    """A stream that can give a part of itself."""
+
+    def shard(self, num_shards, index):
+        return ("part", index, "of", num_shards)
+
+
+def test_a_stream_is_sharded_by_itself_where_it_can():
+    ranks = Ranks(1, 3)
+    assert shard_stream(OwnShards(10), ranks, 2, False) == ("part", 1, "of", 3)
+    rows = datasets.Dataset.from_dict({"x": list(range(12))})
+    part = shard_stream(rows.to_iterable_dataset(num_shards=6), ranks, 2, False)
+    assert [row["x"] for row in part] == [4, 5, 6, 7]
+    for whole in (Stream(12), rows.to_iterable_dataset(num_shards=2)):  # every third batch of it
+        part = shard_stream(whole, ranks, 2, False)
+        assert isinstance(part, IterableDatasetShard)
+        assert [row["x"] if isinstance(row["x"], int) else int(row["x"]) for row in part] == [2, 3, 8, 9]
+
+
+def test_a_sharded_stream_is_read_apart_in_training_only():
+    args = second_of_three(dispatch_batches=False)
+    loaders = [
+        build_loader(Stream(12), args, batch_size=2, collate=default_collate, is_training=is_training)
+        for is_training in (True, False)
+    ]
+    assert [loader.may_end_early for loader in loaders] == [True, False]
+    assert [loader.ranks for loader in loaders] == [ALONE, Ranks(1, 3, FILL)]
+    assert isinstance(loaders[0].dataset, IterableDatasetShard)
