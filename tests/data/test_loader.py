@@ -22,7 +22,8 @@ from torch.utils.data import (
 from torch.utils.data.datapipes.iter import IterableWrapper
 
 from footplate.batch import has_length
-from footplate.data.loader import ForeignPass, Loader, pin, read_past
+from footplate.data.foreign_pass import ForeignPass, read_past
+from footplate.data.loader import Loader, pin
 from footplate.data.order import LengthGroupedOrder, RandomOrder, SequentialOrder, WeightedOrder
 from numbered import (
     ManyAtOnce,

@@ -16,7 +16,8 @@ from footplate.data.keyed import KeyedOrder
 from footplate.data.order import RandomOrder, SampleOrder
 from footplate.data.row_pass import RowPass
 from footplate.data.shares import DIVIDE, FILL, Ranks, Turn
-from footplate.data.stream_pass import StreamPass, StreamSettings
+from footplate.data.stream_pass import StreamPass
+from footplate.data.stream_reader import StreamSettings
 
 NUM_RANKS, NUM_RANKS_RESUMED = 1024, 768
 BATCH_SIZE, NUM_ROUNDS = 3, 2

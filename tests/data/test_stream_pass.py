@@ -14,7 +14,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 from footplate.data.loader import Loader
-from footplate.data.stream_pass import Share, deal_out, keeps_place
+from footplate.data.stream_pass import deal_out
+from footplate.data.stream_reader import Share, keeps_place
 from numbered import (
     SizedStream,
     Stream,

@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader
 from footplate import rng
 from footplate.batch import find_length
 from footplate.comm import find_batch_size, sum_integers
+from footplate.data.foreign_pass import read_past
 from footplate.data.generators import HeldGenerators
-from footplate.data.loader import Loader, read_past
+from footplate.data.loader import Loader
 from footplate.data.shares import DIVIDE, FILL
 
 logger = logging.getLogger(__name__)
