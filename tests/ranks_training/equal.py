@@ -52,3 +52,8 @@ def uneven_items(folder: Path) -> Any:
 
 def stopped(folder: Path) -> Any:
     return train(folder, 24, max_steps=7)
+
+
+def seldom_logged(folder: Path) -> Any:
+    """Three updates come after the only log."""
+    return train(folder, 24, logging_steps=5)

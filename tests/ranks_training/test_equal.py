@@ -14,7 +14,8 @@ NAMES = [f"equal.{name}" for name in JOBS]
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("equal")
-    return jobs.together(folder / "two", *NAMES), jobs.alone(folder / "one", *NAMES)
+    names = [*NAMES, "equal.seldom_logged"]
+    return jobs.together(folder / "two", *names), jobs.alone(folder / "one", *names)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,3 +45,11 @@ def test_the_log_is_the_same_up_to_the_order_of_sums(both, name):
         assert entry == pytest.approx(expected, rel=1e-5, abs=1e-6)
         for key in ("learning_rate", "epoch", "step"):
             assert entry.get(key) == expected.get(key)
+
+
+def test_the_loss_of_the_run_is_that_of_all_ranks_after_the_last_log_too(both):
+    (first, second), one = both[0]["equal.seldom_logged"], both[1]["equal.seldom_logged"]
+    assert [entry["step"] for entry in one["history"]] == [5, 8]
+    assert one["history"][-1]["train_loss"] != one["history"][0]["loss"]
+    for rank in (first, second):
+        assert rank["history"][-1]["train_loss"] == pytest.approx(one["history"][-1]["train_loss"], rel=1e-6)
