@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from launchers import job
 from launchers.hosts import TwoHosts, find_obstacle
-from launchers.launching import JOB, PYTHON, TORCHRUN, launch, launch_any, read_results
+from launchers.launching import JOB, TORCHRUN, launch, launch_any, read_results
 from launchers.test_launchers import check_accelerator, check_numbers, check_places
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -60,11 +61,11 @@ def commands(hosts: TwoHosts, folder: Path, *settings: str, hides: Sequence[int]
 
 
 def test_two_hosts_are_one_run(hosts, tmp_path):
-    outputs = launch(*commands(hosts, tmp_path / "two"), [PYTHON, JOB, tmp_path / "alone"])
+    outputs = launch(*commands(hosts, tmp_path / "two"))
     ranks = read_results(tmp_path / "two")
     check_places(ranks, 2, processes_per_host=1)
     check_accelerator(ranks, 2, processes_per_host=1)
-    check_numbers(ranks, read_results(tmp_path / "alone")[0])
+    check_numbers(ranks, job.main(tmp_path / "alone"))
     assert [seen["in order"][0] for seen in ranks] == [True, True]
     assert not any("not shared" in output for output in outputs)
 

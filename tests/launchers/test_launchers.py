@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from launchers import job
 from launchers.launching import ACCELERATE, HERE, JOB, PYTHON, TORCHRUN, launch, read_results
 
 STARTS_TWO = ["--multi_gpu", "--num_processes", 2]  # with --cpu, Accelerate starts one process
@@ -24,29 +25,38 @@ QUICK = ("python", "accelerate", "torchrun", "own group")
 Ranks = list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Launched:
+    """What the ranks of one launcher saw."""
+
+    name: str
+    num_processes: int
+    ranks: Ranks
+
+
+def params() -> list[Any]:
+    marks = {name: () if name in QUICK else (pytest.mark.slow,) for name in COMMANDS}
+    return [pytest.param(name, marks=marks[name], id=name) for name in COMMANDS]
+
+
+# a parameter of the fixture, not of the tests: so pytest runs all tests of one launcher after each other
+@pytest.fixture(scope="module", params=params())
+def launched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """The script, started once by each launcher."""
+    num_processes, command = COMMANDS[request.param]
+    folder = tmp_path_factory.mktemp("job")
+    launch([*command, folder])
+    return Launched(request.param, num_processes, read_results(folder))
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ranks]:
-    """Gives what the ranks of a launcher saw; each launcher is started once."""
-    seen: dict[str, Ranks] = {}
-
-    def find(name: str) -> Ranks:
-        if name not in seen:
-            folder = tmp_path_factory.mktemp("job")
-            launch([*COMMANDS[name][1], folder])
-            seen[name] = read_results(folder)
-        return seen[name]
-
-    return find
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the script sees in this very process."""
+    return job.main(tmp_path_factory.mktemp("alone"))
 
 
-def each_launcher() -> pytest.MarkDecorator:
-    slow = [pytest.param(name, marks=pytest.mark.slow) for name in COMMANDS if name not in QUICK]
-    return pytest.mark.parametrize("name", [*QUICK, *slow])
-
-
-@each_launcher()
-def test_each_process_knows_its_place(name, run):
-    check_places(run(name), COMMANDS[name][0])
+def test_each_process_knows_its_place(launched):
+    check_places(launched.ranks, launched.num_processes)
 
 
 def check_places(ranks: Ranks, num_processes: int, processes_per_host: int | None = None) -> None:
@@ -66,9 +76,8 @@ def check_places(ranks: Ranks, num_processes: int, processes_per_host: int | Non
         assert seen["first"]["zero"] == [is_first, local_index == 0]
 
 
-@each_launcher()
-def test_the_accelerator_answers_the_same_before_and_after_training(name, run):
-    check_accelerator(run(name), COMMANDS[name][0])
+def test_the_accelerator_answers_the_same_before_and_after_training(launched):
+    check_accelerator(launched.ranks, launched.num_processes)
 
 
 def check_accelerator(ranks: Ranks, num_processes: int, processes_per_host: int | None = None) -> None:
@@ -89,14 +98,12 @@ def check_accelerator(ranks: Ranks, num_processes: int, processes_per_host: int 
         assert seen["accelerator after"] == seen["accelerator"]
 
 
-@each_launcher()
-def test_the_main_process_goes_first(name, run):
-    assert all(seen["in order"] == [True, True] for seen in run(name))
+def test_the_main_process_goes_first(launched):
+    assert all(seen["in order"] == [True, True] for seen in launched.ranks)
 
 
-@each_launcher()
-def test_the_numbers_are_those_of_one_process(name, run):
-    check_numbers(run(name), run("python")[0])
+def test_the_numbers_are_those_of_one_process(launched, alone):
+    check_numbers(launched.ranks, alone)
 
 
 def check_numbers(ranks: Ranks, alone: dict[str, Any]) -> None:
@@ -118,22 +125,19 @@ def check_numbers(ranks: Ranks, alone: dict[str, Any]) -> None:
         assert seen["checkpoints"] == ["checkpoint-3", "checkpoint-6"]
 
 
-@each_launcher()
-def test_a_second_trainer_in_the_same_process_repeats_the_first(name, run):
-    for seen in run(name):
+def test_a_second_trainer_in_the_same_process_repeats_the_first(launched):
+    for seen in launched.ranks:
         assert seen["second"] == seen["first"]
 
 
-@each_launcher()
-def test_the_model_is_wrapped_only_among_several_processes(name, run):
-    wrapped = "Model" if COMMANDS[name][0] == 1 else "DistributedDataParallel"
-    assert [seen["first"]["wrapped"] for seen in run(name)] == [["Model", wrapped]] * COMMANDS[name][0]
+def test_the_model_is_wrapped_only_among_several_processes(launched):
+    wrapped = "Model" if launched.num_processes == 1 else "DistributedDataParallel"
+    assert [seen["first"]["wrapped"] for seen in launched.ranks] == [["Model", wrapped]] * len(launched.ranks)
 
 
-def test_a_group_that_stands_is_used_and_not_made_again(run):
-    ranks = run("own group")
-    assert [seen["keeps group"] for seen in ranks] == [True, True]
-    assert [seen["new variables"] for seen in ranks] == [[], []]
+def test_a_group_that_stands_is_used_and_not_made_again(launched):
+    keeps = [(seen.get("keeps group"), seen.get("new variables")) for seen in launched.ranks]
+    assert keeps == [(True, []) if launched.name == "own group" else (None, None)] * launched.num_processes
 
 
 def assert_close(ours: list[float], theirs: list[float]) -> None:

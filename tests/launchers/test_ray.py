@@ -7,8 +7,9 @@ from importlib.util import find_spec
 
 import pytest
 
+from launchers import job
 from launchers.hosts import without_network
-from launchers.launching import HERE, JOB, PYTHON, launch, read_results
+from launchers.launching import HERE, PYTHON, launch, read_results
 from launchers.test_launchers import check_accelerator, check_numbers, check_places
 
 pytestmark = [
@@ -21,11 +22,11 @@ pytestmark = [
 def test_two_workers_of_ray_train_are_one_run_in_the_group_that_ray_made(tmp_path):
     with tempfile.TemporaryDirectory(prefix="ray") as files:
         command = without_network([PYTHON, HERE / "ray_job.py", tmp_path / "ray", files])
-        launch(command, [PYTHON, JOB, tmp_path / "alone"], max_seconds=800)
+        launch(command, max_seconds=800)
     ranks = read_results(tmp_path / "ray")
     check_places(ranks, 2)
     check_accelerator(ranks, 2)
-    check_numbers(ranks, read_results(tmp_path / "alone")[0])
+    check_numbers(ranks, job.main(tmp_path / "alone"))
     for seen in ranks:
         assert seen["keeps group"]
         assert seen["in order"] == [True, True]
