@@ -180,3 +180,23 @@ def test_the_best_by_another_metric_is_forgotten(change):
 def test_differences_are_a_plain_value():
     assert Differences() == Differences(())
     assert not Differences()
+
+
+def test_another_number_of_processes_is_named_with_what_happens(tmp_path, caplog):
+    save_arguments(settings(), tmp_path)
+    for rank in range(2):
+        (tmp_path / f"rng_state_{rank}.pth").touch()
+    with caplog.at_level(logging.WARNING, logger="footplate"):
+        (difference,) = review_resume(tmp_path, settings())
+    assert difference[:4] == ("processes", 2, 1, "applied")
+    assert "processes  2    1   applied: continues at the same sample" in caplog.text
+    grouped = settings(train_sampling_strategy="group_by_length")
+    save_arguments(grouped, tmp_path)
+    with pytest.raises(ValueError, match=r"processes: was 2, is 1; samples are grouped by length"):
+        review_resume(tmp_path, grouped)
+
+
+def test_as_many_processes_as_before_are_not_mentioned(tmp_path):
+    save_arguments(settings(), tmp_path)
+    (tmp_path / "rng_state.pth").touch()
+    assert not review_resume(tmp_path, settings())
