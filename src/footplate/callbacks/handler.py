@@ -20,6 +20,12 @@ Listener = Callable[..., "TrainerControl | None"]
 UPDATE_EVENTS = (
     *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
 )
+# Every update may be followed by one of these; `on_seal` comes on the rank that writes alone.
+STEP_EVENTS = (*UPDATE_EVENTS, "on_seal")
+REPORT_EVENTS = (
+    *("on_train_begin", "on_epoch_begin", "on_log", "on_evaluate", "on_round_end", "on_prediction_step"),
+    *("on_save", "on_samples"),
+)
 # These are called so often that a look at every class each time would slow training down.
 FREQUENT_EVENTS = frozenset((*UPDATE_EVENTS, "on_prediction_step", "on_log"))
 # The API does not have these, so a callback need not have a method for them.
@@ -155,10 +161,9 @@ class CallbackHandler(TrainerCallback):
         """Whether any callback of the list defines `event`."""
         return bool(self._listeners.of(event, self.callbacks))
 
-    @property
-    def hears_updates(self) -> bool:
-        """Whether a callback of the user's own hears updates: it may set flags on one rank alone."""
-        methods = (method for event in UPDATE_EVENTS for method in self._listeners.of(event, self.callbacks))
+    def hears(self, events: Iterable[str]) -> bool:
+        """Whether a callback of the user's own listens to one of them: it may set flags on one rank alone."""
+        methods = (method for event in events for method in self._listeners.of(event, self.callbacks))
         return any(not method.__module__.startswith("footplate.") for method in methods)
 
     @property

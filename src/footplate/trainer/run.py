@@ -55,6 +55,13 @@ class _UpdateStart(NamedTuple):
     states: rng.RandomStates | None
 
 
+class Heard(NamedTuple):
+    """What callbacks of the user's own listen to, on any rank: they may set flags on one rank alone."""
+
+    updates: bool = False  # events of every update
+    reports: bool = False  # logs, evaluations, saves, epochs
+
+
 class Stage(Enum):
     """What the loop is doing, and so what is lost if it stops here."""
 
@@ -102,6 +109,7 @@ class Run:
         self._is_stopping = False  # all ranks have agreed to stop
         self._rank_times: dict[str, Any] = {}
         self._wants_save = False  # this rank; the others are told soon
+        self._heard = Heard()
         self.meter = Meter(device, filters=args.logging_nan_inf_filter)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
@@ -270,18 +278,39 @@ class Run:
         """Whether a signal or the clock ends the run now; ranks have agreed on it."""
         return self._wants_stop if self.is_alone else self._is_stopping
 
-    def agree(self, control: TrainerControl, callbacks_may_differ: bool) -> None:
-        """Let what one rank asks for be done by all: a stop, a save, and what its callbacks set.
+    def find_listeners(self, hears_updates: bool, hears_reports: bool, control: TrainerControl) -> None:
+        """Learn what callbacks of any rank listen to: all ranks exchange flags then, or none does.
 
         Args:
-            control: Its flags become those that any rank has set.
-            callbacks_may_differ: Callbacks of the user's own heard this update, and may have set flags.
+            hears_updates: Callbacks of this rank listen to events of every update.
+            hears_reports: They listen to logs, evaluations, saves or epochs.
+            control: Its flags become those that any rank has set by now.
         """
+        if not self.is_alone:
+            counts = comm.sum_integers([hears_updates, hears_reports])
+            self._heard = Heard(*map(bool, counts))
+            self.agree_on_flags(control)
+
+    def agree(self, control: TrainerControl) -> None:
+        """After an update, let what one rank asks for be done by all: a stop, a save, flags of callbacks."""
         wants_save = self.clock.should_save() or self.saves.retry()
         if self.is_alone:
             control.should_save |= wants_save
             return
         self._wants_save |= wants_save
+        self._exchange(control, self._heard.updates)
+
+    def agree_on_epoch(self, control: TrainerControl) -> None:
+        """At the end of an epoch, let all ranks do what one of them asks for."""
+        if not self.is_alone:
+            self._exchange(control, True)
+
+    def agree_on_flags(self, control: TrainerControl) -> None:
+        """After a log, an evaluation or a save, let flags that a callback has set hold on all ranks."""
+        if self._heard.reports:
+            self._exchange(control, True)
+
+    def _exchange(self, control: TrainerControl, callbacks_may_differ: bool) -> None:
         flags = [int(getattr(control, name)) for name in FLAGS] if callbacks_may_differ else []
         wishes = [int(self._wants_stop), int(self._wants_save), *flags]
         num_stops, num_saves, *flags = self.joint.decide(wishes, at_once=callbacks_may_differ)
@@ -290,11 +319,6 @@ class Run:
             setattr(control, name, bool(count))
         if num_saves:
             control.should_save, self._wants_save = True, False
-
-    def agree_on_epoch(self, control: TrainerControl) -> None:
-        """At the end of an epoch, let all ranks do what one of them asks for."""
-        if not self.is_alone:
-            self.agree(control, callbacks_may_differ=True)
 
     def poll_stop(self, at_once: bool = False) -> bool:
         """Whether to stop; every rank calls it equally often, such as after each batch of an evaluation."""

@@ -15,6 +15,7 @@ from torch import nn
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
 from footplate.callbacks.facts import describe_start, format_start
+from footplate.callbacks.handler import REPORT_EVENTS, STEP_EVENTS
 from footplate.checkpoint.publish import load_loader_state
 from footplate.checkpoint.ranks import load_rank
 from footplate.checkpoint.rotation import find_foreign_folders
@@ -117,6 +118,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
+        hears = self.callback_handler.hears
+        self._current_run.find_listeners(hears(STEP_EVENTS), hears(REPORT_EVENTS), self.control)
         try:
             if resume_from_checkpoint is not None:
                 self._resume_position(resume_from_checkpoint, model, trial, ignore_keys_for_eval)
@@ -125,6 +128,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             if self._current_run.has_updates_left:
                 for epoch in range(plan.start.epoch, plan.num_epochs):
                     self._event("on_epoch_begin")
+                    self._current_run.agree_on_flags(self.control)
                     self._run_epoch(model, epoch, trial, ignore_keys_for_eval)
                     if self.control.should_training_stop:
                         break
@@ -236,7 +240,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             run.step_data.release()
             if self.state.global_step == plan.first_step + 1:
                 prepare_first_save(self)
-            run.agree(self.control, not run.is_alone and self.callback_handler.hears_updates)
+            tell_seals(self)
+            run.agree(self.control)
             self._report(model, trial, epoch, ignore_keys)
             if run.should_stop:
                 raise StopRequested
@@ -245,6 +250,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
 
         run.stage, feed.is_over = Stage.BETWEEN, True
         self._event("on_epoch_end")
+        tell_seals(self)
         run.agree_on_epoch(self.control)
         self._report(model, trial, epoch, ignore_keys)
 
@@ -252,9 +258,6 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         """Let the last joint of an update do what the callbacks asked for."""
         run = self._current_run
         run.stopwatch.lap("callbacks")
-        run.saves.poll()  # a failed write is reported at the next update
-        for seal in run.saves.sealed():
-            self._event("on_seal", **seal)
         traits.call_with_declared(
             self._maybe_log_save_evaluate,
             tr_loss=run.meter.loss,
@@ -266,6 +269,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             start_time=run.plan.start_time,
             learning_rate=run.learning_rate,
         )
+        if not traits.is_ours(self._maybe_log_save_evaluate):
+            run.agree_on_flags(self.control)
 
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
@@ -316,7 +321,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 self._event("on_substep_end")
                 if run.is_interrupted:
                     raise StopRequested
-                if self.control.should_epoch_stop or self.control.should_training_stop:
+                stops = self.control.should_epoch_stop or self.control.should_training_stop
+                if stops and run.is_alone:  # several ranks agree on it after the update
                     return False
         return True
 
@@ -364,11 +370,13 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             logs.update(metric_tools.prefix_keys(train_metrics, "train"))
             self.store_flos()
             traits.call_with_declared(self.log, logs=logs, start_time=start_time)
+            run.agree_on_flags(self.control)
 
         metrics = None
         if self.control.should_evaluate:
             metrics = self._evaluate(trial, ignore_keys_for_eval)
             run.stopwatch.lap("evaluation")
+            run.agree_on_flags(self.control)
             is_best = self._determine_best_metric(metrics, trial)
             if self.args.save_strategy == "best":
                 self.control.should_save = is_best
@@ -379,6 +387,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=metrics)
             run.stopwatch.lap("saving")
             self._event("on_save")
+            run.agree_on_flags(self.control)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add epoch and step, keep the entry in the history and hand it to the callbacks.
@@ -419,3 +428,11 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             self._load_best_model()
         self._event("on_train_end")
         return TrainOutput(step, train_loss, metrics)
+
+
+def tell_seals(trainer: Training) -> None:
+    """Report a write that failed, and tell the callbacks of checkpoints that are whole by now."""
+    saves = trainer._current_run.saves
+    saves.poll()
+    for seal in saves.sealed():
+        trainer._event("on_seal", **seal)
