@@ -165,7 +165,6 @@ def test_a_setting_that_cannot_work_is_named_with_what_is_allowed(workplace, cas
 
 NOT_IN_THIS_VERSION: dict[str, dict[str, Any]] = {
     "push_to_hub=True": {"push_to_hub": True},
-    "fsdp='full_shard'": {"fsdp": "full_shard"},
     "deepspeed={'zero_optimization'": {"deepspeed": {"zero_optimization": {"stage": 2}}},
 }
 
@@ -181,6 +180,10 @@ def test_what_this_version_does_not_do_is_refused_and_not_ignored(workplace, nam
         f"Leave {setting} unset",
         **NOT_IN_THIS_VERSION[named],
     )
+
+
+def test_shards_for_one_process_are_refused_and_not_ignored(workplace):
+    assert_refused(workplace, ValueError, "this process is alone", "torchrun", "leave fsdp unset", fsdp=True)
 
 
 # ---- what the Trainer is handed ----

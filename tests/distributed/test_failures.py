@@ -16,6 +16,9 @@ from footplate.distributed.failures import FailureWatch, is_collective_error
 
 SCRIPT = Path(__file__).with_name("failing_processes.py")
 ERROR = "ValueError: the answer is 41"
+SECONDS = (
+    30  # 3 to 5 on an idle machine, up to 11 were seen on a busy one; unwatched, ranks wait for 30 minutes
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def lingering():
 
 def test_a_rank_that_raises_ends_the_whole_command_within_seconds(raising):
     assert raising.code == 1
-    assert raising.ended_at - raising.times("raised")[0] < 8
+    assert raising.ended_at - raising.times("raised")[0] < SECONDS
 
 
 def test_rank_and_traceback_of_the_first_error_are_last_on_the_screen(raising):
@@ -67,7 +70,7 @@ def test_the_survivor_names_a_rank_that_was_killed(killed):
     assert len(lines) == 1
     assert "Rank 1 (" in lines[0]
     assert "no longer answers and left no error: it was probably killed" in lines[0]
-    assert killed.ended_at - killed.times("raised")[0] < 10
+    assert killed.ended_at - killed.times("raised")[0] < SECONDS
     assert killed.output.split("Root Cause")[1].count("SIGKILL") == 2
 
 
@@ -78,7 +81,7 @@ def test_a_rank_that_waits_for_a_failed_one_is_ended(lingering):
     failed, waiting = lingering
     assert failed.code == 1
     assert waiting.code == 1
-    assert waiting.ended_at - failed.times("raised")[0] < 8
+    assert waiting.ended_at - failed.times("raised")[0] < SECONDS
     assert (
         "Rank 1 did not come back from its current call within 1 s. Its process ends now: Rank 0 ("
         in waiting.output
