@@ -71,7 +71,7 @@ def is_in_collective(frame: FrameType) -> bool:
 
 
 def find_behind(places: Mapping[int, Place], stacks: Mapping[int, Stacks]) -> list[int]:
-    """The ranks that the others wait for; none if all are at the same place.
+    """The ranks that the others wait for; none if all are at the same place and wait, or if none waits.
 
     These are processes that are gone, else the ranks with the lowest step. Of those, ranks outside a
     collective come first, then the ones with the fewest beats in this step. The times that ranks have stood
@@ -79,12 +79,13 @@ def find_behind(places: Mapping[int, Place], stacks: Mapping[int, Stacks]) -> li
     """
     gone = [number for number, place in places.items() if place.is_gone]
     running = {number: place for number, place in places.items() if not place.is_over}
-    if gone or not running or len({place.spot for place in running.values()}) == 1:
-        return gone
 
     def progress(number: int) -> tuple[int, bool, int]:
         place = running[number]
         return place.step, number in stacks and stacks[number].is_waiting, place.turn
+
+    if gone or len({(place.spot, progress(number)[1]) for number, place in running.items()}) < 2:
+        return gone
 
     last = min(running, key=progress)
     spot, level = running[last].spot, progress(last)[:2]
