@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,17 @@ class Result:
         return [float(line.split(" at ")[1]) for line in lines if line.startswith(f"{word} at ")]
 
 
-def torchrun(script: Path, *args: str, num_processes: int = 2) -> Result:
-    """Run a script with torchrun on this machine."""
+def torchrun(script: Path, *args: str, num_processes: int = 2, options: Sequence[str] = ()) -> Result:
+    """Run a script with torchrun, and with options for it, on this machine."""
+    return _wait([start_torchrun(script, *args, num_processes=num_processes, options=options)])[0]
+
+
+def start_torchrun(
+    script: Path, *args: str, num_processes: int = 2, options: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """Start a script with torchrun, and do not wait for it."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
-    return _wait([_start([*launcher, str(script), *args], {})])[0]
+    return _start([*launcher, *options, str(script), *args], {})
 
 
 def run_each(script: Path, *args: str, num_processes: int = 2) -> list[Result]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,19 @@ def run(folder: Path, names: list[str]) -> None:
         (folder / f"{name}.{small.RANK}.json").write_text(json.dumps(small.plain(result)))
 
 
-def together(folder: Path, *names: str) -> dict[str, list[Any]]:
-    """What each rank of two gave for each job, all jobs in one launch."""
-    folder.mkdir(parents=True, exist_ok=True)
-    result = ranks.torchrun(SCRIPT, str(folder), *names)
+def together(folder: Path, *names: str, options: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """What each rank of two gave for each job, all jobs in one launch, with options for torchrun."""
+    result = launch(folder, *names, options=options)
     found = {name: read(folder, name) for name in names}
     missing = [name for name, parts in found.items() if len(parts) < 2]
     assert result.code == 0, f"{missing} did not end well:\n{result.output[-6000:]}"
     return found
+
+
+def launch(folder: Path, *names: str, options: Sequence[str] = ()) -> ranks.Result:
+    """What a launch of two processes printed, and how it ended."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return ranks.torchrun(SCRIPT, str(folder), *names, options=options)
 
 
 def alone(folder: Path, *names: str) -> dict[str, Any]:
