@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed
 
-SECONDS = 120  # a machine that does much else needs this long to start four interpreters
+SECONDS = 240  # a machine that does much else needs this long to start four interpreters
 
 
 @dataclass

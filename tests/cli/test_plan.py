@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from footplate.checkpoint.saves import unsaved
 from footplate.cli.main import main
 from footplate.trainer import Trainer
 
@@ -44,6 +45,7 @@ def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["footplate"])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
+    unsaved.clear()  # an earlier test of this process may have left a run that could not be saved
     (tmp_path / "train.py").write_text(SCRIPT.replace("LIBRARY", "footplate"))
     return "train.py"
 
