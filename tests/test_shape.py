@@ -24,7 +24,19 @@ FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.p
 
 # ---- imports point down only ----
 
-GROUND = {"state", "outputs", "comm", "wrappers", "rng", "batch", "words", "resumed", "voice", "disk"}
+GROUND = {
+    "state",
+    "outputs",
+    "comm",
+    "wrappers",
+    "rng",
+    "batch",
+    "words",
+    "resumed",
+    "voice",
+    "disk",
+    "meeting",
+}
 LEAVES = {
     "arguments",
     "callbacks",

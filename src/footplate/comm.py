@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from footplate import meeting
 from footplate.batch import IGNORED_LABEL
 
 
@@ -54,7 +55,16 @@ def join(backend: str, timeout: timedelta) -> None:
         backend: What carries the exchanges, such as "gloo" or "cpu:gloo,cuda:nccl".
         timeout: How long to wait for another process before an exchange fails.
     """
-    torch.distributed.init_process_group(backend, timeout=timeout)
+    if not meeting.outlives_processes():
+        torch.distributed.init_process_group(backend, timeout=timeout)
+        return
+    from torch._C._distributed_c10d import PrefixStore  # torch can be built without it
+    from torch.distributed.rendezvous import rendezvous
+
+    store, number, count = next(rendezvous("env://", timeout=timeout))
+    name = meeting.choose_name(store, number, count, timeout)
+    fresh = PrefixStore(f"footplate/{name}", store)
+    torch.distributed.init_process_group(backend, timeout=timeout, store=fresh, rank=number, world_size=count)
 
 
 def exchange_device() -> torch.device:

@@ -120,8 +120,13 @@ def plan_sharding(args: TrainingArguments) -> FsdpSettings | None:
             f"parallelism_config asks for {replicas} x {shards} processes, and {args.world_size} run. Start "
             "as many as dp_replicate_size x dp_shard_size."
         )
+    if shards == 1 and settings is not None:
+        raise ValueError(
+            "fsdp asks for shards, and parallelism_config for whole copies (dp_shard_size=1). Set "
+            "dp_shard_size to the number of shards, or leave fsdp unset."
+        )
     if shards == 1:
-        return settings
+        return None
     return replace(settings or FsdpSettings(), is_hybrid=replicas > 1, shard_size=shards)
 
 

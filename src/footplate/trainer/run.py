@@ -104,6 +104,8 @@ class Run:
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
         self.joint = JointDecisions()
+        # batches of an evaluation are quicker than updates: their pace must not decide how often these ask
+        self._polls = JointDecisions()
         self.hang = _UNWATCHED  # replaced by `train()`
         self.is_alone = comm.world_size() == 1
         self._is_stopping = False  # all ranks have agreed to stop
@@ -323,7 +325,7 @@ class Run:
     def poll_stop(self, at_once: bool = False) -> bool:
         """Whether to stop; every rank calls it equally often, such as after each batch of an evaluation."""
         if not self.is_alone and not self._is_stopping:
-            self._stop_together(self.joint.decide([int(self._wants_stop)], at_once)[0])
+            self._stop_together(self._polls.decide([int(self._wants_stop)], at_once)[0])
         return self.should_stop
 
     @property
