@@ -1,8 +1,10 @@
 """Settings that hold for the whole suite."""
 
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Two busy threads on a small shared machine wait on each other, and reductions change their order.
@@ -44,3 +46,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return 0 if is_small or num_cores == 1 else num_cores
+
+
+@pytest.fixture(autouse=True)
+def keep_log_level() -> Iterator[None]:
+    """Undo what arguments with a `log_level`, or of a rank that logs nothing, set for the whole process."""
+    logger = logging.getLogger("footplate")
+    level = logger.level
+    yield
+    logger.setLevel(level)

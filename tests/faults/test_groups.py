@@ -77,7 +77,7 @@ def test_a_worker_that_is_killed_costs_no_update(tmp_path):
     process = start(tmp_path, dies=True)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 1, output
-    assert "DataLoader worker" in output
+    assert "DataLoader worker" in output or "EOFError" in output  # torch was reading from it at that moment
     [checkpoint] = sealed(tmp_path)
     step = int(checkpoint.name.split("-")[1])
     assert step > 0

@@ -12,6 +12,7 @@ import footplate
 # The module of each command, and what it does in a line. Only the module that is needed is imported: some
 # need torch, which takes seconds.
 COMMANDS = {
+    "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
     "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
     "consolidate": (
         "footplate.cli.consolidate",

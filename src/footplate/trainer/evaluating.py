@@ -182,7 +182,7 @@ class Evaluating(TrainerApi):
                 result = result.join(gather) if turn is None else result.keep_own(turn)
                 collect(collector, result, keeps_batches, num_items)
                 self._event("on_prediction_step")
-                if evaluation.is_repeatable and self._current_run.poll_stop():
+                if evaluation.is_repeatable and self._current_run.accord.poll_stop():
                     raise StopRequested
                 by_batch.update(inputs, result, evaluation.name, is_last, turn)
             if shares:

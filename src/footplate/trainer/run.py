@@ -18,9 +18,9 @@ from footplate.checkpoint.saves import Saves
 from footplate.data.feed import Feed
 from footplate.data.generators import HeldGenerators
 from footplate.distributed.hang import HangWatch
-from footplate.distributed.joint import JointDecisions
 from footplate.optim.kept_step import KeptStep
 from footplate.state import RunIdentity, TrainerControl, TrainerState, export_states, is_exportable
+from footplate.training.accord import Accord
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
 from footplate.training.clock import Clock
@@ -36,7 +36,6 @@ from footplate.training.watch import StepData, TrainWindow, accepts_update
 logger = logging.getLogger(__name__)
 
 _UNWATCHED = HangWatch(None)
-FLAGS = ("should_training_stop", "should_epoch_stop", "should_log", "should_evaluate", "should_save")
 EVAL_ON_START = "eval_on_start"  # left undone: the evaluation before the first update
 
 
@@ -53,13 +52,6 @@ class _UpdateStart(NamedTuple):
 
     window: list[tuple[Any, Any]]
     states: rng.RandomStates | None
-
-
-class Heard(NamedTuple):
-    """What callbacks of the user's own listen to, on any rank: they may set flags on one rank alone."""
-
-    updates: bool = False  # events of every update
-    reports: bool = False  # logs, evaluations, saves, epochs
 
 
 class Stage(Enum):
@@ -103,21 +95,15 @@ class Run:
         self.eval_loaders: dict[str, Any] = {}  # those whose workers live on
         self.saves = Saves(lock.check if lock is not None else None)
         self.signals = StopSignals()
-        self.joint = JointDecisions()
-        # batches of an evaluation are quicker than updates: their pace must not decide how often these ask
-        self._polls = JointDecisions()
         self.hang = _UNWATCHED  # replaced by `train()`
-        self.is_alone = comm.world_size() == 1
-        self._is_stopping = False  # all ranks have agreed to stop
         self._rank_times: dict[str, Any] = {}
-        self._wants_save = False  # this rank; the others are told soon
-        self._heard = Heard()
         self.meter = Meter(device, filters=args.logging_nan_inf_filter)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
         self.window = TrainWindow(args.train_metrics_batches)
         self.micro_batches = MicroBatches(args.auto_find_batch_size)
         self.clock = Clock(args.max_time_seconds, args.save_every_seconds)
+        self.accord = Accord(self.signals, self.clock)
         self.stopwatch = Stopwatch()
         # of the model and optimizer of this run
         self.parameters: list[nn.Parameter] = []
@@ -246,7 +232,7 @@ class Run:
 
     def _drain_tokens(self) -> int:
         """Input tokens of this update, over all ranks; later where the device would have to be asked."""
-        if self.is_alone or self.tokens.mode == "no":
+        if self.accord.is_alone or self.tokens.mode == "no":
             return self.meter.drain_tokens(may_wait=False)
         return comm.sum_integers([self.meter.drain_tokens()])[0]
 
@@ -269,75 +255,6 @@ class Run:
         self.stage = Stage.BETWEEN
 
     # ---- an interruption ----
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether a signal asks for a stop inside an update: with several ranks, only between updates."""
-        return self.is_alone and bool(self.signals.received)
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether a signal or the clock ends the run now; ranks have agreed on it."""
-        return self._wants_stop if self.is_alone else self._is_stopping
-
-    def find_listeners(self, hears_updates: bool, hears_reports: bool, control: TrainerControl) -> None:
-        """Learn what callbacks of any rank listen to: all ranks exchange flags then, or none does.
-
-        Args:
-            hears_updates: Callbacks of this rank listen to events of every update.
-            hears_reports: They listen to logs, evaluations, saves or epochs.
-            control: Its flags become those that any rank has set by now.
-        """
-        if not self.is_alone:
-            counts = comm.sum_integers([hears_updates, hears_reports])
-            self._heard = Heard(*map(bool, counts))
-            self.agree_on_flags(control)
-
-    def agree(self, control: TrainerControl) -> None:
-        """After an update, let what one rank asks for be done by all: a stop, a save, flags of callbacks."""
-        wants_save = self.clock.should_save() or self.saves.retry()
-        if self.is_alone:
-            control.should_save |= wants_save
-            return
-        self._wants_save |= wants_save
-        self._exchange(control, self._heard.updates)
-
-    def agree_on_epoch(self, control: TrainerControl) -> None:
-        """At the end of an epoch, let all ranks do what one of them asks for."""
-        if not self.is_alone:
-            self._exchange(control, True)
-
-    def agree_on_flags(self, control: TrainerControl) -> None:
-        """After a log, an evaluation or a save, let flags that a callback has set hold on all ranks."""
-        if self._heard.reports:
-            self._exchange(control, True)
-
-    def _exchange(self, control: TrainerControl, callbacks_may_differ: bool) -> None:
-        flags = [int(getattr(control, name)) for name in FLAGS] if callbacks_may_differ else []
-        wishes = [int(self._wants_stop), int(self._wants_save), *flags]
-        num_stops, num_saves, *flags = self.joint.decide(wishes, at_once=callbacks_may_differ)
-        self._stop_together(num_stops)
-        for name, count in zip(FLAGS, flags, strict=False):
-            setattr(control, name, bool(count))
-        if num_saves:
-            control.should_save, self._wants_save = True, False
-
-    def poll_stop(self, at_once: bool = False) -> bool:
-        """Whether to stop; every rank calls it equally often, such as after each batch of an evaluation."""
-        if not self.is_alone and not self._is_stopping:
-            self._stop_together(self._polls.decide([int(self._wants_stop)], at_once)[0])
-        return self.should_stop
-
-    @property
-    def _wants_stop(self) -> bool:
-        return bool(self.signals.received) or self.clock.should_stop()
-
-    def _stop_together(self, num_ranks: int) -> None:
-        """Stop if any rank asked for it, and for its reason."""
-        if num_ranks:
-            self._is_stopping = True
-            received = max(comm.gather_objects(self.signals.received))
-            self.signals.received = self.signals.received or received
 
     def note_stop(self, control: TrainerControl) -> None:
         """Let a resumed run end epoch or training where this one was to end it when it was interrupted."""
@@ -363,7 +280,7 @@ class Run:
 
     def compare_ranks(self, num_updates: int) -> None:
         """Note how fast each rank was since the last log, from what they said at this one."""
-        if not self.is_alone:
+        if not self.accord.is_alone:
             rows = num_updates * self.plan.micro_batch_size * self.plan.accumulation
             times = [list(time) for time in compare_ranks(self.meter.notes)]
             self._rank_times = {"ranks": {"rows": rows, "times": times}}

@@ -156,7 +156,7 @@ def copy_together(trainer: Saving) -> ShardedSave | None:
 
 def gather_ranks(run: Run, args: TrainingArguments) -> list[dict[str, Any]] | None:
     """What differs from rank to rank, of all of them, where it is written; None in a single process."""
-    if run.is_alone or args.save_only_model:
+    if run.accord.is_alone or args.save_only_model:
         return None
     own = {"rng": rng.to_plain(rng.capture()), "loader": run.feed.state(), "sums": run.meter.sums_now()}
     if args.save_on_each_node:

@@ -33,7 +33,7 @@ class Stepping(TrainerApi):
             enter_training(model, self.optimizer)
         run.record_factor = share = self._share_of_update(inputs, num_items_in_batch)
         # with several ranks, all must take part in backward
-        if share == 0.0 and run.is_alone:  # the mean over no items is not a number, and adds nothing
+        if share == 0.0 and run.accord.is_alone:  # the mean over no items is not a number, and adds nothing
             return torch.zeros((), device=self._device)
         context, inputs = self._prepare_context_parallel_inputs(model, inputs)
         with context():

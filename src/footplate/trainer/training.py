@@ -119,7 +119,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
         hears = self.callback_handler.hears
-        self._current_run.find_listeners(hears(STEP_EVENTS), hears(REPORT_EVENTS), self.control)
+        self._current_run.accord.find_listeners(hears(STEP_EVENTS), hears(REPORT_EVENTS), self.control)
         try:
             if resume_from_checkpoint is not None:
                 self._resume_position(resume_from_checkpoint, model, trial, ignore_keys_for_eval)
@@ -128,11 +128,12 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             if self._current_run.has_updates_left:
                 for epoch in range(plan.start.epoch, plan.num_epochs):
                     self._event("on_epoch_begin")
-                    self._current_run.agree_on_flags(self.control)
+                    self._current_run.accord.on_report(self.control)
                     self._run_epoch(model, epoch, trial, ignore_keys_for_eval)
                     if self.control.should_training_stop:
                         break
-            if self._current_run.poll_stop(at_once=True):  # since the last update: what comes now takes long
+            # a signal since the last update: what comes now takes long
+            if self._current_run.accord.poll_stop(at_once=True):
                 raise StopRequested
         except StopRequested:
             self._current_run.note_stop(self.control)
@@ -151,7 +152,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         run, step = self._current_run, self.state.global_step
         if not self.args.save_on_error or self.args.save_strategy == "no" or step == run.plan.first_step:
             return False
-        if not run.is_alone:  # the other ranks are in the middle of an update, and their generators with them
+        if not run.accord.is_alone:  # other ranks are inside an update, and their generators with them
             return False
         if run.stage is Stage.ENDING:
             run.undone = ["on_step_end"]
@@ -241,9 +242,9 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             if self.state.global_step == plan.first_step + 1:
                 prepare_first_save(self)
             tell_seals(self)
-            run.agree(self.control)
+            run.accord.on_update(self.control, run.clock.should_save() or run.saves.retry())
             self._report(model, trial, epoch, ignore_keys)
-            if run.should_stop:
+            if run.accord.should_stop:
                 raise StopRequested
             if self.control.should_epoch_stop or self.control.should_training_stop:
                 break
@@ -251,7 +252,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         run.stage, feed.is_over = Stage.BETWEEN, True
         self._event("on_epoch_end")
         tell_seals(self)
-        run.agree_on_epoch(self.control)
+        run.accord.on_epoch_end(self.control)
         self._report(model, trial, epoch, ignore_keys)
 
     def _report(self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None) -> None:
@@ -270,7 +271,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             learning_rate=run.learning_rate,
         )
         if not traits.is_ours(self._maybe_log_save_evaluate):
-            run.agree_on_flags(self.control)
+            run.accord.on_report(self.control)
 
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
         """Add up the gradients of one update; False where a callback asked to stop half-way."""
@@ -319,10 +320,10 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 torch.cuda.empty_cache()
             if not is_last:
                 self._event("on_substep_end")
-                if run.is_interrupted:
+                if run.accord.is_interrupted:
                     raise StopRequested
                 stops = self.control.should_epoch_stop or self.control.should_training_stop
-                if stops and run.is_alone:  # several ranks agree on it after the update
+                if stops and run.accord.is_alone:  # several ranks agree on it after the update
                     return False
         return True
 
@@ -370,13 +371,13 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             logs.update(metric_tools.prefix_keys(train_metrics, "train"))
             self.store_flos()
             traits.call_with_declared(self.log, logs=logs, start_time=start_time)
-            run.agree_on_flags(self.control)
+            run.accord.on_report(self.control)
 
         metrics = None
         if self.control.should_evaluate:
             metrics = self._evaluate(trial, ignore_keys_for_eval)
             run.stopwatch.lap("evaluation")
-            run.agree_on_flags(self.control)
+            run.accord.on_report(self.control)
             is_best = self._determine_best_metric(metrics, trial)
             if self.args.save_strategy == "best":
                 self.control.should_save = is_best
@@ -387,7 +388,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             traits.call_with_declared(self._save_checkpoint, model=model, trial=trial, metrics=metrics)
             run.stopwatch.lap("saving")
             self._event("on_save")
-            run.agree_on_flags(self.control)
+            run.accord.on_report(self.control)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add epoch and step, keep the entry in the history and hand it to the callbacks.

@@ -6,8 +6,8 @@ import time
 
 import ranks
 from footplate import comm
-from footplate.distributed import joint
-from footplate.distributed.joint import JointDecisions
+from footplate.training import joint
+from footplate.training.joint import JointDecisions
 
 
 def test_one_process_decides_alone_and_at_once():
