@@ -1,0 +1,175 @@
+"""Classify texts: one class, several at once, or a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from footplate import DataCollatorWithPadding, EvalPrediction, HfArg, PredictionOutput, default_data_collator
+from footplate.tasks import Batch, DataFlags, Recipe, Row, require_columns, source_name
+from footplate.tasks.common.labels import (
+    ONE,
+    SEVERAL,
+    VALUE,
+    Labels,
+    find_bad_label,
+    find_labels,
+    number_labels,
+)
+from footplate.tasks.common.scores import measure
+
+
+@dataclass
+class TextFlags(DataFlags):
+    """How texts become tokens."""
+
+    max_seq_length: int = HfArg(default=128, help="Tokens of a row; what is longer is cut off.")
+    pad_to_max_length: bool = HfArg(
+        default=True, help="Pad every row to that length; otherwise to the longest row of its batch."
+    )
+
+
+@dataclass
+class ClassificationFlags(TextFlags):
+    """Which columns hold texts and labels."""
+
+    text_column_names: str | None = HfArg(default=None, help="Columns of text, such as title,body.")
+    text_column_delimiter: str = HfArg(default=" ", help="What is put between them.")
+    label_column_name: str | None = HfArg(default=None, help="Column of labels (default: label).")
+    do_regression: bool | None = HfArg(default=None, help="Labels are values; default: if they are floats.")
+    metric_name: str | None = HfArg(default=None, help="What to measure: accuracy, f1, mse, pearson, ...")
+    shuffle_train_dataset: bool = HfArg(
+        default=False, help="Shuffle the training rows once, before they are cut."
+    )
+    shuffle_seed: int = HfArg(default=42, help="Seed of that.")
+    train_split_name: str | None = HfArg(default=None, help="Name of the training split on the Hub.")
+    validation_split_name: str | None = HfArg(default=None, help="Name of the validation split on the Hub.")
+    test_split_name: str | None = HfArg(default=None, help="Name of the test split on the Hub.")
+    remove_splits: str | None = HfArg(default=None, help="Splits to leave out, such as test,extra.")
+    remove_columns: str | None = HfArg(default=None, help="Columns to leave out.")
+
+
+class Classification(Recipe):
+    """Texts and their labels."""
+
+    summary = "Classify texts: one class, several at once, or a value."
+    example = (
+        "--model_name_or_path MODEL --train_file train.csv --validation_file dev.csv "
+        "--text_column_names text --do_train --do_eval --output_dir out"
+    )
+    data_flags = ClassificationFlags
+    first_flags = ("text_column_names", "label_column_name", "max_seq_length")
+    head = "AutoModelForSequenceClassification"
+    data: TextFlags
+
+    texts: list[str]  # columns; two of them are the two parts of a pair
+    label: str
+    labels: Labels
+    has_numbers = False  # labels are numbers of classes already
+
+    def learn(self, rows: Mapping[str, Any]) -> None:
+        """Find the columns and the classes."""
+        self.find_columns(rows)
+        for split, part in rows.items():
+            labels = [] if split == "test" else [self.label]
+            flags = "--text_column_names and --label_column_name"
+            require_columns(part, [*self.texts, *labels], source_name(self, split), flags)
+        self.labels = find_labels(rows, self.label, getattr(self.data, "do_regression", None))
+        features = next(iter(rows.values())).features or {}
+        self.has_numbers = bool(getattr(features.get(self.label), "names", None))
+
+    def find_columns(self, rows: Mapping[str, Any]) -> None:
+        """Set `texts` and `label`."""
+        data: Any = self.data
+        self.label = data.label_column_name or "label"
+        self.texts = (data.text_column_names or "sentence").split(",")
+
+    def find_problem(self, row: Row) -> str | None:
+        """A text that is missing, a label that training does not know."""
+        if any(not isinstance(row[name], str) for name in self.texts):
+            return f"the text in {' or '.join(map(repr, self.texts))} is missing"
+        return find_bad_label(row[self.label], self.labels, self.has_numbers) if self.label in row else None
+
+    def text_of(self, row: Row) -> list[str]:
+        """The texts of a row."""
+        return [str(row[name]) for name in self.texts]
+
+    def configure(self) -> dict[str, Any]:
+        """The classes."""
+        return self.labels.config
+
+    def columns_of(self, rows: Batch) -> list[list[str]]:
+        """What the tokenizer gets: all columns of text joined to one."""
+        delimiter = getattr(self.data, "text_column_delimiter", " ")
+        return [[delimiter.join(parts) for parts in zip(*(rows[name] for name in self.texts), strict=True)]]
+
+    def features(self, rows: Batch) -> Batch:
+        """Tokens and labels."""
+        made: Batch = dict(
+            self.processor(
+                *self.columns_of(rows),
+                padding="max_length" if self.data.pad_to_max_length else False,
+                max_length=min(self.data.max_seq_length, self.processor.model_max_length),
+                truncation=True,
+            )
+        )
+        if self.label in rows:
+            made["label"] = number_labels(rows[self.label], self.labels, self.has_numbers)
+        return made
+
+    def collator(self) -> Any:
+        """Pad to the longest row of a batch, where rows are not padded already."""
+        if self.data.pad_to_max_length:
+            return default_data_collator
+        return DataCollatorWithPadding(self.processor, pad_to_multiple_of=8 if self.args.fp16 else None)
+
+    def decide(self, predictions: Any) -> Any:
+        """The class, the flags or the value of each row."""
+        scores = predictions[0] if isinstance(predictions, tuple) else predictions
+        if self.labels.kind == VALUE:
+            return np.squeeze(scores, axis=-1)
+        return (scores > 0).astype(int) if self.labels.kind == SEVERAL else scores.argmax(axis=1)
+
+    def metric_names(self) -> tuple[str, ...]:
+        """What to measure."""
+        given = getattr(self.data, "metric_name", None)
+        return (given or {VALUE: "mse", ONE: "accuracy", SEVERAL: "f1"}[self.labels.kind],)
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Accuracy, F1 of several labels at once, or the squared error of values."""
+        return measure(self.metric_names(), self.decide(prediction.predictions), prediction.label_ids)
+
+    def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
+        """The class and its score."""
+        scores = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
+        return [self.answer(decided, row) for decided, row in zip(self.decide(scores), scores, strict=True)]
+
+    def answer(self, decided: Any, scores: Any) -> Row:
+        """One row in words."""
+        if self.labels.kind == VALUE:
+            return {"value": round(float(decided), 4)}
+        if self.labels.kind == SEVERAL:
+            return {
+                "labels": [name for name, is_true in zip(self.labels.names, decided, strict=True) if is_true]
+            }
+        weights = np.exp(scores - scores.max())
+        return {
+            "label": self.labels.names[int(decided)],
+            "score": round(float(weights.max() / weights.sum()), 4),
+        }
+
+    def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
+        """One line for each row: its number and the answer."""
+        lines = ["index\tprediction"]
+        for index, answer in enumerate(self.answers(rows, features, output)):
+            value = next(iter(answer.values()))
+            lines.append(f"{index}\t{f'{value:3.3f}' if isinstance(value, float) else value}")
+        (folder / self.predictions_name()).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def predictions_name(self) -> str:
+        """The file of predictions."""
+        return "predict_results.txt"

@@ -1,0 +1,1 @@
+"""What all tasks share: from flags to result files."""

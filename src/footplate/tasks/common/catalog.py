@@ -1,0 +1,74 @@
+"""The tasks by name, those of other packages, and those in a file of the user's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from footplate.arguments.suggest import did_you_mean
+from footplate.tasks.common.problems import TaskError
+
+# The class of each task, and what it does in a line. Only the module that is needed is imported.
+TASKS = {
+    "classification": (
+        "footplate.tasks.classification:Classification",
+        "Classify texts: class, classes or value.",
+    )
+}
+GROUP = "footplate.tasks"  # entry points of other packages
+
+
+def find_recipe(name: str) -> Any:
+    """The class of a task.
+
+    Args:
+        name: A task, an entry point of another package, a file `recipe.py`, or `recipe.py:Class`.
+    """
+    if name in TASKS:
+        return load_class(TASKS[name][0])
+    file, _, wanted = name.partition(":")
+    if file.endswith(".py"):
+        return load_from_file(Path(file), wanted)
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name in found:
+        return found[name].load()
+    raise TaskError(
+        f"There is no task {name!r}.{did_you_mean(name, TASKS)} `footplate tasks` lists them; a recipe of "
+        "your own is given as a file, my_recipe.py."
+    )
+
+
+def load_class(place: str) -> Any:
+    """The class at `module:Class`."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def load_from_file(path: Path, wanted: str) -> Any:
+    """The recipe in a file: the one that is named, or the only one that is written there."""
+    from footplate.tasks.common.recipe import Recipe
+
+    if not path.is_file():
+        raise TaskError(f"There is no file {path}.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # processes that prepare rows look it up by name
+    spec.loader.exec_module(module)
+    own = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Recipe) and value.__module__ == path.stem
+    ]
+    named = [kind for kind in own if kind.__name__ == wanted] if wanted else own
+    if len(named) != 1:
+        listed = ", ".join(kind.__name__ for kind in own) or "none"
+        raise TaskError(
+            f"{path} must define one recipe, a subclass of Recipe. Found: {listed}. Write {path}:Name."
+        )
+    return named[0]

@@ -1,0 +1,153 @@
+"""`Recipe`: what makes one task differ from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from footplate import EvalPrediction, PredictionOutput, Trainer, TrainingArguments
+from footplate.tasks.common.flags import DataFlags, ModelFlags
+from footplate.tasks.common.reading import files_of, read_table
+
+Row = dict[str, Any]
+Batch = dict[str, list[Any]]
+
+
+class Recipe:
+    """What the rows of a task mean, what they become, and how answers are measured and shown.
+
+    A task is a subclass. Its methods are called in the order in which they stand here; the defaults suit a
+    model that takes text.
+
+    Args:
+        data: Flags of the data.
+        start: Flags of the model to start from.
+        args: Flags of training.
+    """
+
+    summary: ClassVar[str] = ""  # one line for `footplate tasks`
+    example: ClassVar[str] = ""  # flags to copy
+    data_flags: ClassVar[type[DataFlags]] = DataFlags
+    model_flags: ClassVar[type[ModelFlags]] = ModelFlags
+    arguments: ClassVar[type[TrainingArguments]] = TrainingArguments
+    trainer: ClassVar[type[Trainer]] = Trainer
+    head: ClassVar[str] = "AutoModel"  # class of transformers that makes the model
+    reader: ClassVar[str] = "AutoTokenizer"  # class of transformers that reads inputs
+    first_flags: ClassVar[tuple[str, ...]] = ()  # those of the task that `--help` shows
+    old_flags: ClassVar[Mapping[str, str | None]] = {}  # of earlier scripts, beside those of all tasks
+    gives_words: ClassVar[bool] = False  # texts come as lists of words
+    limits_rows: ClassVar[bool] = True  # `max_train_samples` and its kin count rows,
+    limits_features: ClassVar[bool] = False  # or what is made of them
+    splits_by_chance: ClassVar[bool] = True  # how rows to evaluate on are taken from the training set
+
+    processor: Any = None  # tokenizer, image processor or feature extractor
+    config: Any = None  # that of the model
+
+    def __init__(self, data: DataFlags, start: ModelFlags, args: TrainingArguments) -> None:
+        self.data, self.start, self.args = data, start, args
+
+    # ---- rows ----
+
+    def files(self) -> dict[str, str]:
+        """The files or folders to read, by split."""
+        return files_of(self.data)
+
+    def read_file(self, path: str, split: str) -> Any:
+        """The rows of a file. Override for a form of your own."""
+        return read_table(path, split, self.data, self.start)
+
+    def more_splits(self) -> Sequence[str]:
+        """Splits to keep beside train, validation and test."""
+        return ()
+
+    def learn(self, rows: Mapping[str, Any]) -> None:
+        """Find out what must be known of the rows of all splits before a model is made: columns, classes."""
+
+    def find_problem(self, row: Row) -> str | None:
+        """Why a row cannot be used, with the remedy; None if it can."""
+        return None
+
+    def text_of(self, row: Row) -> list[str]:
+        """The texts of a row, for a tokenizer that is trained on the spot."""
+        return [value for value in row.values() if isinstance(value, str)]
+
+    # ---- model ----
+
+    def configure(self) -> dict[str, Any]:
+        """Options of the model's configuration that follow from the data, such as `num_labels`."""
+        return {}
+
+    def adjust(self, model: Any) -> Any:
+        """The model, changed for the task once it is loaded."""
+        return model
+
+    # ---- features ----
+
+    def stages(self, split: str) -> Sequence[Callable[[Batch], Batch]]:
+        """The functions that make features of the rows of a split, one after the other."""
+        return [self.features]
+
+    def features(self, rows: Batch) -> Batch:
+        """What the model takes, of some rows given as columns."""
+        raise NotImplementedError(f"{type(self).__name__} must define features(rows)")
+
+    def collator(self) -> Any:
+        """The data collator; None for the Trainer's own choice."""
+        return None
+
+    # ---- training and measuring ----
+
+    def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
+        """Further arguments of the trainer.
+
+        Args:
+            rows: The rows of all splits.
+            features: What they became.
+        """
+        return {}
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """What is measured at an evaluation, beside the loss."""
+        return {}
+
+    def evaluation_sets(self, rows: Mapping[str, Any]) -> dict[str, str]:
+        """The splits to evaluate on, and what is added to the names of their metrics."""
+        return {"validation": ""}
+
+    def evaluation_inputs(
+        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The data that `evaluate` gets."""
+        return {"eval_dataset": features[split]}
+
+    def prediction_inputs(
+        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The data that `predict` gets."""
+        return {"test_dataset": features[split]}
+
+    def evaluation_options(self) -> dict[str, Any]:
+        """Further arguments of `evaluate` and `predict`."""
+        return {}
+
+    def finish_metrics(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The metrics of an evaluation, with those that follow from others."""
+        return metrics
+
+    def show(self, inputs: Any, labels: Any, predictions: Any) -> Row:
+        """A row as people read it, for the samples; the default suits the heads of transformers."""
+        raise NotImplementedError
+
+    # ---- answers ----
+
+    def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
+        """What a prediction says about each row, in the task's own terms."""
+        raise NotImplementedError(f"{type(self).__name__} must define answers(rows, features, output)")
+
+    def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
+        """Write predictions as the script of the original does."""
+
+    def has_own(self, name: str) -> bool:
+        """Whether the task overrides a method."""
+        return getattr(type(self), name) is not getattr(Recipe, name)

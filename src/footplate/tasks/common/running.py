@@ -1,0 +1,235 @@
+"""One run of a task, from its flags to its result files. The same for every task."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from footplate import SampleCallback, Trainer, get_last_checkpoint, set_seed
+from footplate.tasks.common import reading
+from footplate.tasks.common.card import save_card
+from footplate.tasks.common.models import load_config, load_model, load_processor
+from footplate.tasks.common.parsing import save_settings
+from footplate.tasks.common.preparing import build_features, drop_bad_rows
+from footplate.tasks.common.problems import TaskError
+from footplate.tasks.common.recipe import Recipe
+from footplate.tasks.common.vocabulary import describe_tokens
+
+logger = logging.getLogger(__name__)
+
+TEXTS_FOR_TOKENIZER = 100_000
+
+
+class Job(NamedTuple):
+    """A task that is ready to run: rows and features by split, and the trainer."""
+
+    recipe: Recipe
+    rows: dict[str, Any]
+    features: dict[str, Any]
+    trainer: Trainer
+
+
+def run_task(recipe: Recipe, name: str) -> dict[str, float]:
+    """Train, evaluate and predict as the flags say; return all metrics.
+
+    Args:
+        recipe: The task with its flags.
+        name: Its name, for the files.
+    """
+    args = recipe.args
+    if not (args.do_train or args.do_eval or args.do_predict):
+        raise TaskError("There is nothing to do. Give --do_train, --do_eval or --do_predict.")
+    checkpoint = find_checkpoint(recipe)
+    set_seed(args.seed)
+    job = build_job(recipe)
+    if args.should_save:
+        save_settings(recipe, name, Path(args.output_dir))
+    results: dict[str, float] = {}
+    if args.do_train:
+        results.update(train(job, checkpoint))
+    if args.do_eval:
+        results.update(evaluate(job))
+    if args.do_predict:
+        results.update(predict(job))
+    if args.should_save:
+        save_card(recipe, name, results, Path(args.output_dir))
+    return results
+
+
+def find_checkpoint(recipe: Recipe) -> str | bool | None:
+    """What to resume from: what was asked for, else the newest checkpoint of the folder."""
+    args = recipe.args
+    if args.resume_from_checkpoint is not None or not args.do_train:
+        return args.resume_from_checkpoint
+    if getattr(args, "overwrite_output_dir", False) or not os.path.isdir(args.output_dir):
+        return None
+    found = get_last_checkpoint(args.output_dir)
+    if found is not None:
+        logger.warning(
+            "Training goes on from %s. To start anew, add --overwrite_output_dir or change --output_dir.",
+            found,
+        )
+    return found
+
+
+# ---- rows, model, features ----
+
+
+def build_job(recipe: Recipe) -> Job:
+    """Read the rows, load the model, prepare the features and make the trainer."""
+    rows = read_rows(recipe)
+    recipe.learn(rows)
+    rows = {split: drop_bad_rows(part, recipe, source_name(recipe, split)) for split, part in rows.items()}
+    recipe.config = load_config(recipe)
+    recipe.processor = load_processor(recipe, texts_of(recipe, rows.get("train", ())))
+    if recipe.start.train_tokenizer and recipe.start.model_name_or_path is None:
+        recipe.config.update(describe_tokens(recipe.processor, recipe.config.is_encoder_decoder))
+    model = load_model(recipe)
+    features = {split: prepare(recipe, part, split) for split, part in rows.items()}
+    return Job(recipe, rows, features, build_trainer(recipe, model, rows, features))
+
+
+def read_rows(recipe: Recipe) -> dict[str, Any]:
+    """The rows of each split that the flags ask for."""
+    data, args = recipe.data, recipe.args
+    if data.dataset_name is not None:
+        found = reading.read_hub(data, recipe.start)
+    else:
+        files = recipe.files()
+        if not files:
+            raise TaskError("There is no data. Give --train_file and --validation_file, or --dataset_name.")
+        found = {split: recipe.read_file(path, split) for split, path in files.items()}
+    if args.do_eval and "validation" not in found and "train" in found:
+        seed = args.seed if recipe.splits_by_chance else None
+        found["train"], found["validation"] = reading.split_off(
+            found["train"], data.validation_split_percentage, seed
+        )
+        logger.warning(
+            "There is no validation set: %d of the %d training rows are taken for it "
+            "(--validation_split_percentage).",
+            len(found["validation"]),
+            len(found["train"]) + len(found["validation"]),
+        )
+    wanted = {"train": args.do_train, "validation": args.do_eval, "test": args.do_predict}
+    for split, is_wanted in wanted.items():
+        if is_wanted and split not in found:
+            verb = {"train": "--do_train", "validation": "--do_eval", "test": "--do_predict"}[split]
+            raise TaskError(f"{verb} needs rows. Give --{split}_file.")
+    return {split: part for split, part in found.items() if wanted.get(split, split in recipe.more_splits())}
+
+
+def count_of(recipe: Recipe, split: str) -> int | None:
+    """How many rows of a split to use at most."""
+    names = {"train": "max_train_samples", "test": "max_predict_samples"}
+    count: int | None = getattr(recipe.data, names.get(split, "max_eval_samples"))
+    return count
+
+
+def source_name(recipe: Recipe, split: str) -> str:
+    """Where the rows of a split come from, for people."""
+    return recipe.files().get(split) or f"the {split} rows of {recipe.data.dataset_name or 'the data'}"
+
+
+def texts_of(recipe: Recipe, rows: Any) -> Iterator[str]:
+    """The texts of the first rows, for a tokenizer."""
+    for index, row in enumerate(rows):
+        if index == TEXTS_FOR_TOKENIZER:
+            return
+        yield from recipe.text_of(row)
+
+
+def prepare(recipe: Recipe, rows: Any, split: str) -> Any:
+    """The features of a split, no more than were asked for."""
+    count = count_of(recipe, split)
+    features = build_features(reading.limit_rows(rows, count if recipe.limits_rows else None), recipe, split)
+    return reading.limit_rows(features, count if recipe.limits_features else None)
+
+
+def build_trainer(
+    recipe: Recipe, model: Any, rows: Mapping[str, Any], features: Mapping[str, Any]
+) -> Trainer:
+    """The trainer of the task."""
+    limited = {
+        split: reading.limit_rows(part, count_of(recipe, split) if recipe.limits_rows else None)
+        for split, part in rows.items()
+    }
+    options: dict[str, Any] = {
+        "model": model,
+        "args": recipe.args,
+        "train_dataset": features.get("train"),
+        "eval_dataset": features.get("validation"),
+        "processing_class": recipe.processor,
+        "data_collator": recipe.collator(),
+    }
+    if recipe.has_own("metrics"):
+        options["compute_metrics"] = recipe.metrics
+    options.update(recipe.trainer_options(limited, features))
+    trainer = recipe.trainer(**options)
+    if recipe.args.eval_strategy != "no":
+        show_samples(recipe, trainer)
+    return trainer
+
+
+def show_samples(recipe: Recipe, trainer: Trainer) -> None:
+    """Let the trainer show a few rows at each evaluation."""
+    if recipe.data.show_samples:
+        formatter = recipe.show if recipe.has_own("show") else None
+        trainer.add_callback(SampleCallback(every=None, count=recipe.data.show_samples, formatter=formatter))
+
+
+# ---- the three things to do ----
+
+
+def train(job: Job, checkpoint: str | bool | None) -> dict[str, float]:
+    """Train, and write model, state and metrics."""
+    trainer = job.trainer
+    metrics = trainer.train(resume_from_checkpoint=checkpoint).metrics
+    trainer.save_model()
+    add_count(metrics, "train_samples", job.features["train"])
+    report(trainer, "train", metrics)
+    trainer.save_state()
+    return metrics
+
+
+def evaluate(job: Job) -> dict[str, float]:
+    """Evaluate on each set of the task, and write the metrics."""
+    trainer, together = job.trainer, {}
+    if job.recipe.args.eval_strategy == "no":
+        show_samples(job.recipe, trainer)
+    for split, suffix in job.recipe.evaluation_sets(job.rows).items():
+        options = job.recipe.evaluation_options()
+        metrics = trainer.evaluate(**job.recipe.evaluation_inputs(split, job.rows, job.features), **options)
+        add_count(metrics, "eval_samples", job.features[split])
+        metrics = job.recipe.finish_metrics(metrics)
+        together.update({f"{name}{suffix}": value for name, value in metrics.items()})
+    report(trainer, "eval", together)
+    return together
+
+
+def predict(job: Job) -> dict[str, float]:
+    """Predict the test rows, and write answers and, if their labels are known, metrics."""
+    recipe, trainer = job.recipe, job.trainer
+    inputs = recipe.prediction_inputs("test", job.rows, job.features)
+    output = trainer.predict(**inputs, metric_key_prefix="predict", **recipe.evaluation_options())
+    metrics = dict(output.metrics or {})
+    add_count(metrics, "predict_samples", job.features["test"])
+    report(trainer, "predict", metrics)
+    if trainer.is_world_process_zero():
+        rows = reading.limit_rows(job.rows["test"], count_of(recipe, "test"))
+        recipe.save_predictions(rows, job.features["test"], output, Path(recipe.args.output_dir))
+    return metrics
+
+
+def add_count(metrics: dict[str, float], name: str, features: Any) -> None:
+    """Note how many features there were, if that is known."""
+    if hasattr(features, "__len__"):
+        metrics[name] = len(features)
+
+
+def report(trainer: Trainer, split: str, metrics: dict[str, float]) -> None:
+    """Print metrics and write them to their files."""
+    trainer.log_metrics(split, metrics)
+    trainer.save_metrics(split, metrics)
