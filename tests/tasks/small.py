@@ -50,3 +50,10 @@ def results_of(folder: Path) -> dict[str, float]:
     """What `all_results.json` says."""
     found: dict[str, float] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))
     return found
+
+
+def losses_in(folder: Path) -> list[dict[str, float]]:
+    """The entries of `trainer_state.json` that hold losses, without times and speeds."""
+    history = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    timed = ("runtime", "per_second")
+    return [{key: value for key, value in entry.items() if not key.endswith(timed)} for entry in history]
