@@ -3,7 +3,14 @@
 from footplate.tasks.common.flags import DataFlags, ModelFlags
 from footplate.tasks.common.preparing import build_features
 from footplate.tasks.common.problems import BadRow, TaskError
-from footplate.tasks.common.reading import check_file, files_of, limit_rows, read_table, require_columns
+from footplate.tasks.common.reading import (
+    check_file,
+    files_of,
+    limit_rows,
+    read_hub,
+    read_table,
+    require_columns,
+)
 from footplate.tasks.common.recipe import Batch, Recipe, Row
 from footplate.tasks.common.running import Job, build_job, run_task, source_name
 
@@ -21,6 +28,7 @@ __all__ = [
     "check_file",
     "files_of",
     "limit_rows",
+    "read_hub",
     "read_table",
     "require_columns",
     "run_task",

@@ -82,6 +82,22 @@ class Classification(Recipe):
         features = next(iter(rows.values())).features or {}
         self.has_numbers = bool(getattr(features.get(self.label), "names", None))
 
+    def read_file(self, path: str, split: str) -> Any:
+        """The rows of a file; those to learn from in another order, if that is asked for."""
+        rows, data = super().read_file(path, split), self.data
+        shuffles = split == "train" and getattr(data, "shuffle_train_dataset", False)
+        return rows.shuffle(seed=getattr(data, "shuffle_seed", None)) if shuffles else rows
+
+    def read_hub(self) -> dict[str, Any]:
+        """The splits under the names that flags give, without those that flags leave out."""
+        found, data = super().read_hub(), self.data
+        for split in ("train", "validation", "test"):
+            given = getattr(data, f"{split}_split_name", None)
+            if given is not None:
+                found[split] = found.pop(given)
+        left_out = (getattr(data, "remove_splits", None) or "").split(",")
+        return {split: part for split, part in found.items() if split not in left_out}
+
     def find_columns(self, rows: Mapping[str, Any]) -> None:
         """Set `texts` and `label`."""
         data: Any = self.data
@@ -117,8 +133,9 @@ class Classification(Recipe):
                 truncation=True,
             )
         )
-        if self.label in rows:
-            made["label"] = number_labels(rows[self.label], self.labels, self.has_numbers)
+        labels = rows.get(self.label, [])
+        if any(value is not None and value != -1 for value in labels):  # test sets may hide them
+            made["label"] = number_labels(labels, self.labels, self.has_numbers)
         return made
 
     def collator(self) -> Any:

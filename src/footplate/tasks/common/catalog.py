@@ -14,10 +14,19 @@ from footplate.tasks.common.problems import TaskError
 
 # The class of each task, and what it does in a line. Only the module that is needed is imported.
 TASKS = {
+    "qa": ("footplate.tasks.qa:QuestionAnswering", "Answer questions with a span of a text (SQuAD)."),
+    "qa_beam_search": (
+        "footplate.tasks.qa_beam_search:BeamSearchAnswering",
+        "Answer questions with a span of a text, by beam search (XLNet).",
+    ),
+    "glue": ("footplate.tasks.glue:Glue", "The nine tasks of GLUE, or one or two texts and a label."),
+    "xnli": ("footplate.tasks.xnli:Xnli", "Natural language inference in fifteen languages."),
     "classification": (
         "footplate.tasks.classification:Classification",
         "Classify texts: class, classes or value.",
-    )
+    ),
+    "clm": ("footplate.tasks.clm:CausalLanguageModeling", "Learn to predict the next token of a text."),
+    "mlm": ("footplate.tasks.mlm:MaskedLanguageModeling", "Learn to fill in words that are hidden."),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 

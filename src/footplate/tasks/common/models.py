@@ -55,6 +55,8 @@ def load_processor(recipe: Recipe, texts: Iterable[str]) -> Any:
     name = (getattr(flags, own) if own else None) or flags.tokenizer_name or flags.model_name_or_path
     if recipe.reader == "AutoTokenizer" and flags.train_tokenizer:
         return train_tokenizer(texts, flags.vocab_size, flags.model_type or "")
+    if recipe.reader == "AutoImageProcessor" and name is None:
+        return build_image_processor(recipe.config, recipe.start, recipe.processor_options())
     if name is None:
         raise TaskError(
             "There is no tokenizer: give --tokenizer_name, or train one on the data with --train_tokenizer."
@@ -67,7 +69,7 @@ def load_processor(recipe: Recipe, texts: Iterable[str]) -> Any:
             options["add_prefix_space"] = recipe.gives_words
     elif recipe.reader == "AutoImageProcessor":
         options["backend"] = "pil"  # torchvision is not needed
-    return load(getattr(transformers, recipe.reader), name, flags, **options)
+    return load(getattr(transformers, recipe.reader), name, flags, **options, **recipe.processor_options())
 
 
 def load_model(recipe: Recipe) -> Any:
@@ -78,7 +80,9 @@ def load_model(recipe: Recipe) -> Any:
         name: getattr(flags, name) for name in ("dtype", "attn_implementation") if getattr(flags, name)
     }
     if flags.model_name_or_path is None:
-        model = kind.from_config(recipe.config, trust_remote_code=flags.trust_remote_code, **options)
+        is_auto = hasattr(kind, "from_config")  # a class that chooses the architecture by the configuration
+        trust = {"trust_remote_code": flags.trust_remote_code}
+        model = kind.from_config(recipe.config, **trust, **options) if is_auto else kind(recipe.config)
         logger.info("Training from random weights: %s parameters.", f"{model.num_parameters():,}")
         return recipe.adjust(model)
     model = load(

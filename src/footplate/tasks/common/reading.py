@@ -100,13 +100,13 @@ def load_rows(form: str, source: str, data: DataFlags, model: ModelFlags, **opti
     return rows
 
 
-def read_hub(data: DataFlags, model: ModelFlags) -> dict[str, Any]:
-    """All splits of a dataset of the Hub."""
+def read_hub(data: DataFlags, model: ModelFlags, config: str | None = None) -> dict[str, Any]:
+    """All splits of a dataset of the Hub, of the configuration that is named here or by a flag."""
     load_dataset = import_datasets().load_dataset
     try:
         found = load_dataset(
             data.dataset_name,
-            data.dataset_config_name,
+            config or data.dataset_config_name,
             cache_dir=model.cache_dir,
             token=model.token,
             streaming=data.streaming,
@@ -129,6 +129,11 @@ def split_off(rows: Any, percentage: int, seed: int | None = None) -> tuple[Any,
     """
     if not 0 < percentage < 100:
         raise TaskError(f"--validation_split_percentage {percentage}: give a number from 1 to 99.")
+    if not hasattr(rows, "__len__"):  # a stream does not know its length: take them out of each hundred
+        return (
+            rows.filter(lambda row, index: index % 100 >= percentage, with_indices=True),
+            rows.filter(lambda row, index: index % 100 < percentage, with_indices=True),
+        )
     if len(rows) < 2:
         raise TaskError("One row cannot be split in two sets. Give --validation_file, or more rows.")
     num_taken = min(max(1, round(len(rows) * percentage / 100)), len(rows) - 1)

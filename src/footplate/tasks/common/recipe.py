@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from footplate import EvalPrediction, PredictionOutput, Trainer, TrainingArguments
 from footplate.tasks.common.flags import DataFlags, ModelFlags
-from footplate.tasks.common.reading import files_of, read_table
+from footplate.tasks.common.reading import files_of, limit_rows, read_hub, read_table, split_off
 
 Row = dict[str, Any]
 Batch = dict[str, list[Any]]
@@ -40,6 +40,8 @@ class Recipe:
     limits_rows: ClassVar[bool] = True  # `max_train_samples` and its kin count rows,
     limits_features: ClassVar[bool] = False  # or what is made of them
     splits_by_chance: ClassVar[bool] = True  # how rows to evaluate on are taken from the training set
+    always_splits: ClassVar[bool] = False  # take them away even if nothing is evaluated
+    ordered_stages: ClassVar[tuple[str, ...]] = ()  # stages that depend on which rows come together
 
     processor: Any = None  # tokenizer, image processor or feature extractor
     config: Any = None  # that of the model
@@ -56,6 +58,19 @@ class Recipe:
     def read_file(self, path: str, split: str) -> Any:
         """The rows of a file. Override for a form of your own."""
         return read_table(path, split, self.data, self.start)
+
+    def read_hub(self) -> dict[str, Any]:
+        """All splits of a dataset of the Hub. Override where they have other names."""
+        return read_hub(self.data, self.start)
+
+    def split_off(self, rows: Any) -> tuple[Any, Any]:
+        """The rows to learn from, and those to evaluate on, where only the former are given."""
+        seed = self.args.seed if self.splits_by_chance else None
+        return split_off(rows, self.data.validation_split_percentage, seed)
+
+    def limit(self, rows: Any, count: int | None) -> Any:
+        """So many rows at most: the first ones."""
+        return limit_rows(rows, count)
 
     def more_splits(self) -> Sequence[str]:
         """Splits to keep beside train, validation and test."""
@@ -78,6 +93,10 @@ class Recipe:
         """Options of the model's configuration that follow from the data, such as `num_labels`."""
         return {}
 
+    def processor_options(self) -> dict[str, Any]:
+        """Further arguments of the tokenizer or processor."""
+        return {}
+
     def adjust(self, model: Any) -> Any:
         """The model, changed for the task once it is loaded."""
         return model
@@ -91,6 +110,10 @@ class Recipe:
     def features(self, rows: Batch) -> Batch:
         """What the model takes, of some rows given as columns."""
         raise NotImplementedError(f"{type(self).__name__} must define features(rows)")
+
+    def transform(self, split: str) -> Callable[[Batch], Batch] | None:
+        """What is done with rows each time they are read, after the stages; None for nothing."""
+        return None
 
     def collator(self) -> Any:
         """The data collator; None for the Trainer's own choice."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from footplate import SampleCallback, Trainer, get_last_checkpoint, set_seed
-from footplate.tasks.common import reading
 from footplate.tasks.common.card import save_card
 from footplate.tasks.common.models import load_config, load_model, load_processor
 from footplate.tasks.common.parsing import save_settings
@@ -96,22 +95,19 @@ def read_rows(recipe: Recipe) -> dict[str, Any]:
     """The rows of each split that the flags ask for."""
     data, args = recipe.data, recipe.args
     if data.dataset_name is not None:
-        found = reading.read_hub(data, recipe.start)
+        found = recipe.read_hub()
     else:
         files = recipe.files()
         if not files:
             raise TaskError("There is no data. Give --train_file and --validation_file, or --dataset_name.")
         found = {split: recipe.read_file(path, split) for split, path in files.items()}
-    if args.do_eval and "validation" not in found and "train" in found:
-        seed = args.seed if recipe.splits_by_chance else None
-        found["train"], found["validation"] = reading.split_off(
-            found["train"], data.validation_split_percentage, seed
-        )
+    if (args.do_eval or recipe.always_splits) and "validation" not in found and "train" in found:
+        found["train"], found["validation"] = recipe.split_off(found["train"])
+        flag = recipe.split_flag
         logger.warning(
-            "There is no validation set: %d of the %d training rows are taken for it "
-            "(--validation_split_percentage).",
-            len(found["validation"]),
-            len(found["train"]) + len(found["validation"]),
+            "There is no validation set: a part of the training rows is taken for it (--%s %s).",
+            flag,
+            getattr(data, flag),
         )
     wanted = {"train": args.do_train, "validation": args.do_eval, "test": args.do_predict}
     for split, is_wanted in wanted.items():
@@ -144,8 +140,8 @@ def texts_of(recipe: Recipe, rows: Any) -> Iterator[str]:
 def prepare(recipe: Recipe, rows: Any, split: str) -> Any:
     """The features of a split, no more than were asked for."""
     count = count_of(recipe, split)
-    features = build_features(reading.limit_rows(rows, count if recipe.limits_rows else None), recipe, split)
-    return reading.limit_rows(features, count if recipe.limits_features else None)
+    features = build_features(recipe.limit(rows, count if recipe.limits_rows else None), recipe, split)
+    return recipe.limit(features, count if recipe.limits_features else None)
 
 
 def build_trainer(
@@ -153,7 +149,7 @@ def build_trainer(
 ) -> Trainer:
     """The trainer of the task."""
     limited = {
-        split: reading.limit_rows(part, count_of(recipe, split) if recipe.limits_rows else None)
+        split: recipe.limit(part, count_of(recipe, split) if recipe.limits_rows else None)
         for split, part in rows.items()
     }
     options: dict[str, Any] = {
@@ -218,7 +214,7 @@ def predict(job: Job) -> dict[str, float]:
     add_count(metrics, "predict_samples", job.features["test"])
     report(trainer, "predict", metrics)
     if trainer.is_world_process_zero():
-        rows = reading.limit_rows(job.rows["test"], count_of(recipe, "test"))
+        rows = recipe.limit(job.rows["test"], count_of(recipe, "test"))
         recipe.save_predictions(rows, job.features["test"], output, Path(recipe.args.output_dir))
     return metrics
 

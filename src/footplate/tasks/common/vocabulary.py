@@ -16,6 +16,7 @@ ENCODERS = (
     "deberta-v2",
     "albert",
     "convbert",
+    "xlnet",
 )
 
 # those that write one text after reading another: texts end with </s>
@@ -63,7 +64,9 @@ def train_word_pieces(texts: Iterable[str], vocab_size: int) -> Any:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{role}_token": word for role, word in special.items()}
+        tokenizer_object=tokenizer,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **{f"{role}_token": word for role, word in special.items()},
     )
 
 
