@@ -44,7 +44,7 @@ def train(folder: Path, checkpoint: Path | None = None, **settings: Any) -> tupl
         disable_tqdm=True,
         **settings,
     )
-    rows = make_rows(16)
+    rows = make_rows(8 * comm.world_size())  # two updates per epoch
     count = lambda prediction: {"rows": len(prediction.label_ids)}  # noqa: E731
     trainer = Trainer(make_model(), args, train_dataset=rows, eval_dataset=rows[:5], compute_metrics=count)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

@@ -93,7 +93,10 @@ def test_copies_of_a_sharded_model_train_as_one(tmp_path):
     assert result.code == 0, result.output[-3000:]
     found = json.loads((tmp_path / "result-0.json").read_text())
     assert found["mesh"] == [2, 2]
-    assert (
-        largest_difference(weights_of(tmp_path / "ddp/final"), weights_of(tmp_path / "hybrid/final")) < 1e-6
-    )
+    # four gradients are added in another order; where the true one is zero (the bias of keys), Adam makes
+    # steps of what is left by rounding
+    difference = largest_difference(weights_of(tmp_path / "ddp/final"), weights_of(tmp_path / "hybrid/final"))
+    assert difference < 1e-5
+    losses = [[entry["loss"] for entry in found[run]["log"] if "loss" in entry] for run in ("ddp", "hybrid")]
+    assert losses[0] == losses[1]
     assert found["again"]["log"] == found["hybrid"]["log"]
