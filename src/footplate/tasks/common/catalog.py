@@ -27,6 +27,7 @@ TASKS = {
     ),
     "clm": ("footplate.tasks.clm:CausalLanguageModeling", "Learn to predict the next token of a text."),
     "mlm": ("footplate.tasks.mlm:MaskedLanguageModeling", "Learn to fill in words that are hidden."),
+    "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 

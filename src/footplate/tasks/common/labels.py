@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from footplate.tasks.common.models import import_transformers, load
 from footplate.tasks.common.problems import TaskError
+
+if TYPE_CHECKING:
+    from footplate.tasks.common.flags import ModelFlags
 
 VALUE, ONE, SEVERAL = "regression", "single_label_classification", "multi_label_classification"
 
@@ -50,6 +54,17 @@ def find_labels(rows: Mapping[str, Any], column: str, is_value: bool | None = No
     if any(isinstance(value, (list, tuple)) for value in values):
         return Labels(SEVERAL, sorted({str(name) for value in values for name in value or ()}))
     return Labels(ONE, sort_names({value for value in values if value is not None and value != -1}))
+
+
+def names_in_model(flags: ModelFlags) -> list[str] | None:
+    """The classes that a pretrained model was trained for, in the order of their numbers."""
+    if flags.model_name_or_path is None:
+        return None
+    name = flags.config_name or flags.model_name_or_path
+    names = load(import_transformers().AutoConfig, name, flags).id2label or {}
+    if all(text == f"LABEL_{number}" for number, text in names.items()):  # nobody named them
+        return None
+    return [str(names[number]) for number in sorted(names)]
 
 
 def sort_names(values: set[Any]) -> list[str]:
