@@ -63,7 +63,8 @@ def map_rows(
     columns = list(rows.column_names or [])
     if not hasattr(rows, "__len__"):
         return rows.map(function, batched=batched, remove_columns=columns)
-    num_processes = plan_processes(recipe.data, len(rows))
+    is_ordered = function.__name__ in recipe.ordered_stages
+    num_processes = plan_processes(recipe.data, len(rows), is_ordered)
     key = f"{rows._fingerprint} {name} {num_processes} {describe_making(recipe)}"
     with recipe.args.main_process_first(desc=title.lower()):
         return rows.map(
@@ -78,10 +79,12 @@ def map_rows(
         )
 
 
-def plan_processes(data: DataFlags, num_rows: int) -> int:
-    """How many processes prepare so many rows."""
+def plan_processes(data: DataFlags, num_rows: int, is_ordered: bool = False) -> int:
+    """How many processes prepare so many rows; one by itself, if the result depends on how rows are split."""
     if data.preprocessing_num_workers is not None:
         return max(1, min(data.preprocessing_num_workers, num_rows))
+    if is_ordered:
+        return 1
     has_affinity = hasattr(os, "sched_getaffinity")
     num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, min(num_cores, num_rows // ROWS_PER_PROCESS))

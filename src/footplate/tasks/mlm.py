@@ -1,0 +1,66 @@
+"""Learn to fill in words that are hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from footplate import DataCollatorForLanguageModeling, EvalPrediction, HfArg
+from footplate.tasks import Batch, TaskError
+from footplate.tasks.common.blocks import MAX_LENGTH, LineFlags, TextBlocks, token_accuracy, tokens_of_lines
+
+
+@dataclass
+class MaskingFlags(LineFlags):
+    """How much is hidden."""
+
+    mlm_probability: float = HfArg(default=0.15, help="Share of the tokens that are to be predicted.")
+
+
+class MaskedLanguageModeling(TextBlocks):
+    """Running text in blocks, or lines; hidden tokens are predicted from both sides."""
+
+    summary = "Learn to fill in words that are hidden."
+    example = (
+        "--model_name_or_path MODEL --train_file train.txt --validation_file dev.txt "
+        "--max_seq_length 256 --do_train --do_eval --output_dir out"
+    )
+    data_flags = MaskingFlags
+    first_flags = ("max_seq_length", "line_by_line", "mlm_probability")
+    head = "AutoModelForMaskedLM"
+    length_flag = "max_seq_length"
+    data: MaskingFlags
+
+    def default_length(self, allowed: int) -> int:
+        """What the tokenizer and the model allow, 1024 at most."""
+        places = getattr(self.config, "max_position_embeddings", 0)
+        return int(min(allowed, MAX_LENGTH, places if places > 0 else MAX_LENGTH))
+
+    def stages(self, split: str) -> Sequence[Callable[[Batch], Batch]]:
+        """Blocks, or lines as they are."""
+        return [self.features] if self.data.line_by_line else super().stages(split)
+
+    def features(self, rows: Batch) -> Batch:
+        """Tokens, and which of them are never hidden."""
+        if self.data.line_by_line:
+            return tokens_of_lines(self, rows, return_special_tokens_mask=True)
+        return dict(self.processor(rows[self.column], return_special_tokens_mask=True, verbose=False))
+
+    def collator(self) -> Any:
+        """Hide tokens by chance, anew in each epoch."""
+        if self.processor.mask_token is None:
+            raise TaskError(
+                "The tokenizer has no mask token, so nothing can be hidden. Use that of an encoder such as "
+                "BERT, or learn to predict the next token: footplate run clm."
+            )
+        is_padded = self.data.line_by_line and not self.data.pad_to_max_length
+        return DataCollatorForLanguageModeling(
+            self.processor,
+            mlm_probability=self.data.mlm_probability,
+            pad_to_multiple_of=8 if is_padded and self.args.fp16 else None,
+        )
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """The share of hidden tokens that are found."""
+        return {"accuracy": token_accuracy(prediction.predictions, prediction.label_ids)}
