@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,7 +28,21 @@ TASKS = {
     ),
     "clm": ("footplate.tasks.clm:CausalLanguageModeling", "Learn to predict the next token of a text."),
     "mlm": ("footplate.tasks.mlm:MaskedLanguageModeling", "Learn to fill in words that are hidden."),
+    "image_classification": (
+        "footplate.tasks.image_classification:ImageClassification",
+        "Classify pictures.",
+    ),
     "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
+    "speech_recognition_ctc": (
+        "footplate.tasks.speech_recognition_ctc:SpeechRecognitionCtc",
+        "Write down speech letter by letter (wav2vec2, HuBERT, WavLM).",
+    ),
+    "speech_recognition_ctc_adapter": (
+        "footplate.tasks.speech_recognition_ctc_adapter:SpeechRecognitionCtcAdapter",
+        "Teach a speech model of many languages (MMS) a further one.",
+    ),
+    "summarization": ("footplate.tasks.summarization:Summarization", "Write summaries of texts."),
+    "translation": ("footplate.tasks.translation:Translation", "Translate from one language to another."),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 
@@ -50,6 +65,15 @@ def find_recipe(name: str) -> Any:
         f"There is no task {name!r}.{did_you_mean(name, TASKS)} `footplate tasks` lists them; a recipe of "
         "your own is given as a file, my_recipe.py."
     )
+
+
+def list_tasks() -> Iterator[tuple[str, str, str]]:
+    """Every task: its name, what it does, and flags to copy."""
+    for name, (place, text) in TASKS.items():
+        yield name, text, load_class(place).example
+    for entry in entry_points(group=GROUP):
+        kind = entry.load()
+        yield entry.name, kind.summary, kind.example
 
 
 def load_class(place: str) -> Any:

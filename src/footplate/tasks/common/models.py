@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from footplate.tasks.common.image_processors import build_image_processor, has_image_processor
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import first_line
 from footplate.tasks.common.vocabulary import train_tokenizer
@@ -48,6 +49,9 @@ def load_processor(recipe: Recipe, texts: Iterable[str]) -> Any:
         recipe: The task.
         texts: Those of the training set, for a tokenizer that is trained on them.
     """
+    made = recipe.build_processor(texts)
+    if made is not None:
+        return made
     flags, transformers = recipe.start, import_transformers()
     own = next(
         (n for n in ("image_processor_name", "feature_extractor_name") if getattr(flags, n, None)), None
@@ -55,8 +59,9 @@ def load_processor(recipe: Recipe, texts: Iterable[str]) -> Any:
     name = (getattr(flags, own) if own else None) or flags.tokenizer_name or flags.model_name_or_path
     if recipe.reader == "AutoTokenizer" and flags.train_tokenizer:
         return train_tokenizer(texts, flags.vocab_size, flags.model_type or "")
-    if recipe.reader == "AutoImageProcessor" and name is None:
-        return build_image_processor(recipe.config, recipe.start, recipe.processor_options())
+    if recipe.reader == "AutoImageProcessor" and not has_image_processor(name):
+        image_size = getattr(flags, "image_size", None)
+        return build_image_processor(recipe.config, image_size, recipe.processor_options())
     if name is None:
         raise TaskError(
             "There is no tokenizer: give --tokenizer_name, or train one on the data with --train_tokenizer."

@@ -53,7 +53,12 @@ def build_features(rows: Any, recipe: Recipe, split: str) -> Any:
     """What the recipe makes of rows, stage by stage; looked up where it was made before."""
     for stage in recipe.stages(split):
         rows = map_rows(rows, stage, recipe, f"{split}.{stage.__name__}", f"Preparing {split} rows")
-    return rows
+    transform = recipe.transform(split)
+    if transform is None:
+        return rows
+    if hasattr(rows, "with_transform"):
+        return rows.with_transform(transform)
+    return rows.map(transform, batched=True, remove_columns=list(rows.column_names or []))
 
 
 def map_rows(
@@ -62,7 +67,9 @@ def map_rows(
     """Apply a function to rows; its columns replace theirs."""
     columns = list(rows.column_names or [])
     if not hasattr(rows, "__len__"):
-        return rows.map(function, batched=batched, remove_columns=columns)
+        return rows.map(
+            function, batched=batched, batch_size=recipe.rows_at_once, remove_columns=columns
+        )
     is_ordered = function.__name__ in recipe.ordered_stages
     num_processes = plan_processes(recipe.data, len(rows), is_ordered)
     key = f"{rows._fingerprint} {name} {num_processes} {describe_making(recipe)}"
@@ -70,6 +77,7 @@ def map_rows(
         return rows.map(
             function,
             batched=batched,
+            batch_size=recipe.rows_at_once,
             remove_columns=columns,
             num_proc=num_processes if num_processes > 1 else None,
             load_from_cache_file=not recipe.data.overwrite_cache,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from footplate import EvalPrediction, PredictionOutput, Trainer, TrainingArguments
 from footplate.tasks.common.flags import DataFlags, ModelFlags
+from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import files_of, limit_rows, read_hub, read_table, split_off
 
 Row = dict[str, Any]
@@ -41,7 +42,9 @@ class Recipe:
     limits_features: ClassVar[bool] = False  # or what is made of them
     splits_by_chance: ClassVar[bool] = True  # how rows to evaluate on are taken from the training set
     always_splits: ClassVar[bool] = False  # take them away even if nothing is evaluated
+    split_flag: ClassVar[str] = "validation_split_percentage"  # the flag that says how many
     ordered_stages: ClassVar[tuple[str, ...]] = ()  # stages that depend on which rows come together
+    rows_at_once: ClassVar[int] = 1000  # that a stage gets; fewer where a row is large
 
     processor: Any = None  # tokenizer, image processor or feature extractor
     config: Any = None  # that of the model
@@ -92,6 +95,14 @@ class Recipe:
     def configure(self) -> dict[str, Any]:
         """Options of the model's configuration that follow from the data, such as `num_labels`."""
         return {}
+
+    def build_processor(self, texts: Iterable[str]) -> Any:
+        """A processor that is made of several parts or of the data; None to load the one of the model.
+
+        Args:
+            texts: Those of the training set.
+        """
+        return None
 
     def processor_options(self) -> dict[str, Any]:
         """Further arguments of the tokenizer or processor."""
@@ -163,6 +174,14 @@ class Recipe:
         raise NotImplementedError
 
     # ---- answers ----
+
+    def recall(self, learned: Mapping[str, Any]) -> None:
+        """Take over what an earlier run has learned from its data, as plain values."""
+        vars(self).update(learned)
+
+    def row_of(self, line: str) -> Row:
+        """A row for a text that was typed; an error if a row is more than one text."""
+        raise TaskError('A row of this task is more than one text: type it as JSON, {"column": value, ...}.')
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """What a prediction says about each row, in the task's own terms."""

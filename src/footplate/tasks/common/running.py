@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from footplate import SampleCallback, Trainer, get_last_checkpoint, set_seed
 from footplate.tasks.common.card import save_card
+from footplate.tasks.common.memory import save_learned
 from footplate.tasks.common.models import load_config, load_model, load_processor
 from footplate.tasks.common.parsing import save_settings
 from footplate.tasks.common.preparing import build_features, drop_bad_rows
@@ -46,6 +47,7 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
     job = build_job(recipe)
     if args.should_save:
         save_settings(recipe, name, Path(args.output_dir))
+        save_learned(recipe, Path(args.output_dir))
     results: dict[str, float] = {}
     if args.do_train:
         results.update(train(job, checkpoint))
@@ -85,7 +87,8 @@ def build_job(recipe: Recipe) -> Job:
     recipe.config = load_config(recipe)
     recipe.processor = load_processor(recipe, texts_of(recipe, rows.get("train", ())))
     if recipe.start.train_tokenizer and recipe.start.model_name_or_path is None:
-        recipe.config.update(describe_tokens(recipe.processor, recipe.config.is_encoder_decoder))
+        tokenizer = getattr(recipe.processor, "tokenizer", recipe.processor)
+        recipe.config.update(describe_tokens(tokenizer, recipe.config.is_encoder_decoder))
     model = load_model(recipe)
     features = {split: prepare(recipe, part, split) for split, part in rows.items()}
     return Job(recipe, rows, features, build_trainer(recipe, model, rows, features))
