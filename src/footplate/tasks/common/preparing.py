@@ -67,9 +67,7 @@ def map_rows(
     """Apply a function to rows; its columns replace theirs."""
     columns = list(rows.column_names or [])
     if not hasattr(rows, "__len__"):
-        return rows.map(
-            function, batched=batched, batch_size=recipe.rows_at_once, remove_columns=columns
-        )
+        return rows.map(function, batched=batched, batch_size=recipe.rows_at_once, remove_columns=columns)
     is_ordered = function.__name__ in recipe.ordered_stages
     num_processes = plan_processes(recipe.data, len(rows), is_ordered)
     key = f"{rows._fingerprint} {name} {num_processes} {describe_making(recipe)}"
