@@ -211,7 +211,7 @@ def test_only_adapter_layers_of_a_language_learn(tmp_path):
         word for word in flags(tmp_path, *words)[4:] if word not in ("--freeze_feature_encoder", "False")
     ]
     results = small.run("speech_recognition_ctc_adapter", *start, *command, "--learning_rate", "1e-2")
-    assert results["eval_wer"] < 0.5  # seen: 0.0
+    assert results["eval_wer"] < 0.3  # seen: 0.05; 0.78 for the base model, which learned for as long
     weights = load_file(tmp_path / "out" / "adapter.tur.safetensors")
     assert any("adapter_layer" in name for name in weights)
     tuned = Wav2Vec2ForCTC.from_pretrained(

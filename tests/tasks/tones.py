@@ -41,6 +41,17 @@ def write_words(folder: Path, count: int, seed: int) -> list[dict[str, str]]:
     return rows
 
 
+def write_classes(folder: Path, count: int, seed: int, seconds: float = 0.3) -> Path:
+    """Tones in one folder for each pitch."""
+    chance = np.random.default_rng(seed)
+    for number in range(count):
+        name = list(PITCHES)[number % len(PITCHES)]
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        sound = tone(PITCHES[name], seconds * (1 + chance.random()), chance)
+        soundfile.write(folder / name / f"{number}.wav", sound, RATE)
+    return folder
+
+
 def small_wav2vec2(folder: Path, **more: Any) -> Path:
     """A folder for `--config_name` and `--feature_extractor_name`: a small wav2vec2."""
     from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor

@@ -37,6 +37,10 @@ TASKS = {
         "footplate.tasks.speech_recognition_ctc:SpeechRecognitionCtc",
         "Write down speech letter by letter (wav2vec2, HuBERT, WavLM).",
     ),
+    "audio_classification": (
+        "footplate.tasks.audio_classification:AudioClassification",
+        "Classify sounds by a table or by folders.",
+    ),
     "speech_recognition_ctc_adapter": (
         "footplate.tasks.speech_recognition_ctc_adapter:SpeechRecognitionCtcAdapter",
         "Teach a speech model of many languages (MMS) a further one.",
