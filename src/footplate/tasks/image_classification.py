@@ -45,6 +45,16 @@ class ImageClassification(ImageRecipe):
     labels: Labels
     has_numbers = False  # labels are numbers of classes already
 
+    def read_folder(self, path: str, split: str) -> Any:
+        """The pictures of a folder; a trained model needs no classes."""
+        rows = super().read_folder(path, split)
+        has_classes = hasattr(self, "labels") and "label" in rows.column_names
+        return rows.remove_columns("label") if has_classes else rows
+
+    def recall(self, learned: Mapping[str, Any]) -> None:
+        """The column of pictures and the classes of an earlier run."""
+        super().recall({**learned, "labels": Labels(*learned["labels"])})
+
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the column of pictures and the classes."""
         super().learn(rows)

@@ -27,23 +27,32 @@ TASKS = {
         "Classify texts: class, classes or value.",
     ),
     "clm": ("footplate.tasks.clm:CausalLanguageModeling", "Learn to predict the next token of a text."),
+    "chat": ("footplate.tasks.chat:Chat", "Teach a chat model by conversations; LoRA and packing."),
     "mlm": ("footplate.tasks.mlm:MaskedLanguageModeling", "Learn to fill in words that are hidden."),
     "image_classification": (
         "footplate.tasks.image_classification:ImageClassification",
         "Classify pictures.",
     ),
-    "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
-    "speech_recognition_ctc": (
-        "footplate.tasks.speech_recognition_ctc:SpeechRecognitionCtc",
-        "Write down speech letter by letter (wav2vec2, HuBERT, WavLM).",
+    "semantic_segmentation": (
+        "footplate.tasks.semantic_segmentation:SemanticSegmentation",
+        "Find the class of each pixel of pictures.",
     ),
+    "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
     "audio_classification": (
         "footplate.tasks.audio_classification:AudioClassification",
         "Classify sounds by a table or by folders.",
     ),
+    "speech_recognition_ctc": (
+        "footplate.tasks.speech_recognition_ctc:SpeechRecognitionCtc",
+        "Write down speech letter by letter (wav2vec2, HuBERT, WavLM).",
+    ),
     "speech_recognition_ctc_adapter": (
         "footplate.tasks.speech_recognition_ctc_adapter:SpeechRecognitionCtcAdapter",
         "Teach a speech model of many languages (MMS) a further one.",
+    ),
+    "speech_recognition_seq2seq": (
+        "footplate.tasks.speech_recognition_seq2seq:SpeechRecognitionSeq2Seq",
+        "Write down or translate speech word by word (Whisper).",
     ),
     "summarization": ("footplate.tasks.summarization:Summarization", "Write summaries of texts."),
     "translation": ("footplate.tasks.translation:Translation", "Translate from one language to another."),

@@ -82,11 +82,18 @@ class ImageRecipe(Recipe):
         return {**super().files(), **{split: path for split, path in folders.items() if path}}
 
     def read_file(self, path: str, split: str) -> Any:
-        """The pictures of a folder, or those that a table names."""
+        """The pictures of a folder, or those that a table names; one picture is a row by itself."""
         if Path(path).is_dir() or getattr(self.data, f"{split}_dir") == path:
-            return self.read_folder(path, split)
+            return self.name_column(self.read_folder(path, split))
+        if Path(path).suffix.lower() in PICTURES:
+            return self.name_column(table_of({"image": [path]}))
         rows = super().read_file(path, split)
         return link_pictures(rows, find_image_column(rows, self.given_column(), path), path)
+
+    def name_column(self, rows: Any) -> Any:
+        """The pictures of a folder under the name that they had when the model was trained."""
+        name = getattr(self, "image", "image")
+        return rows if name == "image" else rows.rename_column("image", name)
 
     def read_folder(self, path: str, split: str) -> Any:
         """The pictures of a folder; names of its folders are labels."""
@@ -139,6 +146,10 @@ class ImageRecipe(Recipe):
         return []
 
     # ---- answers ----
+
+    def row_of(self, line: str) -> Row:
+        """The picture whose path was typed."""
+        return {self.image: line.strip()}
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One JSON value for each picture."""
@@ -197,6 +208,13 @@ def find_pictures(path: str, flag: str) -> list[str]:
     if not found:
         raise TaskError(f"--{flag} {path}: there are no pictures in this folder ({', '.join(PICTURES)}).")
     return found
+
+
+def table_of(columns: dict[str, list[Any]]) -> Any:
+    """Rows made of the paths of pictures."""
+    datasets = import_datasets()
+    features = datasets.Features({name: datasets.Image(decode=False) for name in columns})
+    return datasets.Dataset.from_dict(columns, features=features)
 
 
 def keep_encoded(rows: Any, column: str) -> Any:
@@ -258,3 +276,18 @@ def find_broken_picture(value: Any) -> str | None:
     except Exception as error:  # Pillow raises errors of many kinds
         return f"{name_of(value)} cannot be opened as a picture ({first_line(error)})"
     return None
+
+
+def find_hub_file(dataset: str | None, name: str, start: ModelFlags) -> str | None:
+    """A file that lies beside a dataset of the Hub, if there is one."""
+    if dataset is None:
+        return None
+    from huggingface_hub import hf_hub_download
+
+    try:
+        path = hf_hub_download(
+            dataset, name, repo_type="dataset", cache_dir=start.cache_dir, token=start.token
+        )
+        return str(path)
+    except Exception:  # no network, no such file: classes are counted in the data
+        return None
