@@ -14,7 +14,8 @@ from footplate.tasks.common.running import run_task
 
 # a random model that learns in seconds, for flags that begin with --model_type
 SIZES = {
-    "bert": "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64",
+    "bert": "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,"
+    "hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0",
     "xlnet": "d_model=32,n_layer=2,n_head=2,d_head=16,d_inner=64,start_n_top=3,end_n_top=3,dropout=0.0",
     "gpt2": "n_embd=32,n_layer=2,n_head=2,n_positions=128,resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0",
     "t5": "d_model=32,d_ff=64,d_kv=16,num_layers=2,num_decoder_layers=2,num_heads=2,dropout_rate=0.0",
@@ -26,7 +27,7 @@ def run(task: str, *words: Any) -> dict[str, float]:
     return run_task(parse_flags(find_recipe(task), [str(word) for word in words]), task)
 
 
-def from_scratch(kind: str, vocab_size: int = 300) -> list[str]:
+def from_scratch(kind: str, vocab_size: int = 400) -> list[str]:
     """Flags for a small random model, and a tokenizer trained on the spot."""
     sizes = ["--model_type", kind, "--config_overrides", SIZES[kind]]
     return [*sizes, "--train_tokenizer", "--vocab_size", str(vocab_size)]

@@ -50,7 +50,7 @@ def write_columns(path, rows, separator=" "):
 def train(tmp_path, train_file, validation_file, *words):
     return small.run(
         "ner",
-        *small.from_scratch("bert", vocab_size=120),
+        *small.from_scratch("bert"),
         *("--train_file", train_file, "--validation_file", validation_file, "--output_dir", tmp_path / "out"),
         *("--do_train", "--do_eval", "--learning_rate", "5e-3", "--per_device_train_batch_size", 16),
         *("--num_train_epochs", 5, "--report_to", "none", *words),

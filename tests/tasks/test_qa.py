@@ -73,16 +73,14 @@ def test_answers_are_learned_from_squads_files(tmp_path, task):
 
 def make_model(folder):
     """A folder with a small random BERT and its tokenizer."""
-    from footplate.tasks.common.vocabulary import train_word_pieces
+    from footplate.tasks.common.vocabulary import train_for_encoder
 
     texts = [f"{row['question']} {row['context']}" for row in questions(50, 0)]
-    tokenizer = train_word_pieces(texts, 200)
+    tokenizer = train_for_encoder(texts, 400)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = dict(pair.split("=") for pair in small.SIZES["bert"].split(","))
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer), **{name: int(value) for name, value in sizes.items()}
-    )
+    config = transformers.BertConfig(vocab_size=len(tokenizer))
+    config.update_from_string(small.SIZES["bert"])
     transformers.BertModel(config).save_pretrained(folder)
     return str(folder)
 

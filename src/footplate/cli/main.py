@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
 import footplate
 
-# The module of each command, and what it does in a line. Only the module that is needed is imported: some
-# need torch, which takes seconds.
+# The module of each command, and what it does in a line, in the order of a user's life. Only the module that
+# is needed is imported: some need torch, which takes seconds.
 COMMANDS = {
+    "tasks": ("footplate.cli.tasks", "List the tasks, each with a command to copy."),
+    "inspect": ("footplate.cli.inspect", "Show what the rows of a task become."),
+    "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
     "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
-    "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
-    "consolidate": (
-        "footplate.cli.consolidate",
-        "Join the shards of a checkpoint into weights that any library loads.",
-    ),
-    "verify-resume": (
-        "footplate.cli.verify_resume",
-        "Check that an interrupted run of a script is the same.",
-    ),
     "drive": (
         "footplate.cli.drive",
         "Run a script written for the Trainer of transformers on footplate, unchanged.",
     ),
-    "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
+    "new": ("footplate.cli.new", "Write a script for a task that you own and can change."),
     "report": (
         "footplate.cli.report",
         "Build the report of a run, or compare several; open it, serve it live.",
     ),
+    "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
+    "verify-resume": (
+        "footplate.cli.verify_resume",
+        "Check that an interrupted run of a script is the same.",
+    ),
+    "consolidate": (
+        "footplate.cli.consolidate",
+        "Join the shards of a checkpoint into weights that any library loads.",
+    ),
+    "predict": ("footplate.cli.predict", "Answer for new data with the model of a finished run."),
     "sync": ("footplate.cli.sync", "Send a run, or what is missing of it, to a tracker."),
+    "completion": ("footplate.cli.completion", "Print a script that lets your shell complete commands."),
 }
 
 
@@ -42,10 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments after `footplate`; default: those of the command line.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    shows_traceback = "--debug" in words and "drive" not in words[:1]  # a script may have such an option
+    if shows_traceback:
+        words.remove("--debug")
     options = build_parser(words).parse_args(words)
     try:
         return int(options.run(options))
     except (OSError, ValueError) as error:
+        if shows_traceback:
+            traceback.print_exc()
         print(f"footplate: {error}", file=sys.stderr)
         return 2
 
@@ -53,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser for these arguments: whole for the command among them, a line for each of the others."""
     parser = argparse.ArgumentParser(
-        prog="footplate", description="Train any torch model; keep what it learned."
+        prog="footplate",
+        description="Train any torch model; keep what it learned.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong use. --debug shows the traceback of an error.",
     )
     parser.add_argument("--version", action="version", version=f"footplate {footplate.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

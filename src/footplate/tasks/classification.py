@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,8 +61,8 @@ class Classification(Recipe):
         "--model_name_or_path MODEL --train_file train.csv --validation_file dev.csv "
         "--text_column_names text --do_train --do_eval --output_dir out"
     )
-    data_flags = ClassificationFlags
-    first_flags = ("text_column_names", "label_column_name", "max_seq_length")
+    data_flags: ClassVar[type[DataFlags]] = ClassificationFlags
+    first_flags: ClassVar[tuple[str, ...]] = ("text_column_names", "label_column_name", "max_seq_length")
     head = "AutoModelForSequenceClassification"
     data: TextFlags
 
@@ -159,6 +159,14 @@ class Classification(Recipe):
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """Accuracy, F1 of several labels at once, or the squared error of values."""
         return measure(self.metric_names(), self.decide(prediction.predictions), prediction.label_ids)
+
+    def recall(self, learned: Mapping[str, Any]) -> None:
+        """Columns and classes of an earlier run."""
+        super().recall({**learned, "labels": Labels(*learned["labels"])})
+
+    def row_of(self, line: str) -> Row:
+        """The text, where one is enough."""
+        return {self.texts[0]: line} if len(self.texts) == 1 else super().row_of(line)
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """The class and its score."""

@@ -37,6 +37,7 @@ TASKS = {
         "footplate.tasks.semantic_segmentation:SemanticSegmentation",
         "Find the class of each pixel of pictures.",
     ),
+    "clip": ("footplate.tasks.clip:Clip", "Bring pictures and their captions close to each other."),
     "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
     "audio_classification": (
         "footplate.tasks.audio_classification:AudioClassification",

@@ -108,6 +108,10 @@ class Recipe:
         """Further arguments of the tokenizer or processor."""
         return {}
 
+    def model_options(self) -> dict[str, Any]:
+        """Further arguments of a pretrained model, such as how it is quantised."""
+        return {}
+
     def adjust(self, model: Any) -> Any:
         """The model, changed for the task once it is loaded."""
         return model

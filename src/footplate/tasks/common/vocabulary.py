@@ -24,7 +24,7 @@ TRANSLATORS = ("t5", "mt5", "bart", "mbart", "marian", "pegasus", "m2m_100", "le
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, model_type: str) -> Any:
-    """A fast tokenizer of transformers: words and their parts for encoders, bytes and pairs for others.
+    """A fast tokenizer of transformers.
 
     Args:
         texts: What to train it on.
@@ -32,8 +32,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, model_type: str) -> A
         model_type: The architecture that it is for.
     """
     if model_type in ENCODERS:
-        return train_word_pieces(texts, vocab_size)
-    return train_pairs(texts, vocab_size, adds_end=model_type in TRANSLATORS)
+        return train_for_encoder(texts, vocab_size)
+    return train_for_decoder(texts, vocab_size, adds_end=model_type in TRANSLATORS)
 
 
 def describe_tokens(tokenizer: Any, is_encoder_decoder: bool) -> dict[str, int]:
@@ -47,50 +47,63 @@ def describe_tokens(tokenizer: Any, is_encoder_decoder: bool) -> dict[str, int]:
     }
 
 
-def train_word_pieces(texts: Iterable[str], vocab_size: int) -> Any:
-    """A tokenizer of word pieces in lower case, which puts texts between [CLS] and [SEP]."""
+def train_for_encoder(texts: Iterable[str], vocab_size: int) -> Any:
+    """A tokenizer of small letters, which puts texts between [CLS] and [SEP]."""
+    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    templates = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    return train_pairs(texts, vocab_size, special, templates, lowercase=True, model_input_names=inputs)
+
+
+def train_for_decoder(texts: Iterable[str], vocab_size: int, adds_end: bool) -> Any:
+    """A tokenizer for models that write; if `adds_end`, it ends texts with </s>."""
+    special = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
+    templates = {"single": "$A </s>", "pair": "$A </s> $B </s>"} if adds_end else {}
+    return train_pairs(texts, vocab_size, special, templates)
+
+
+def train_pairs(
+    texts: Iterable[str],
+    vocab_size: int,
+    special: dict[str, str],
+    templates: dict[str, str],
+    lowercase: bool = False,
+    **options: Any,
+) -> Any:
+    """A tokenizer of pairs of bytes, which can spell any text.
+
+    The same texts give the same tokens each time, which training of word pieces does not.
+
+    Args:
+        texts: What to train it on.
+        vocab_size: How many tokens it knows at most.
+        special: Tokens that are not text, by role.
+        templates: What is put around a text and around a pair; empty for nothing.
+        lowercase: Make all letters small.
+        **options: Further arguments of the tokenizer.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
-    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    tokenizer = Tokenizer(models.WordPiece(unk_token=special["unk"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=list(special.values()))
-    tokenizer.train_from_iterator(texts, trainer)
-    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **{f"{role}_token": word for role, word in special.items()},
-    )
-
-
-def train_pairs(texts: Iterable[str], vocab_size: int, adds_end: bool) -> Any:
-    """A tokenizer of byte pairs, which can spell any text; if `adds_end`, it ends texts with </s>."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    special = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
     tokenizer = Tokenizer(models.BPE(unk_token=special["unk"]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if lowercase:
+        tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=lowercase)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=list(special.values()),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=True,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    if adds_end:
-        end = ("</s>", tokenizer.token_to_id("</s>"))
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="$A </s>", pair="$A </s> $B </s>", special_tokens=[end]
+    if templates:
+        used = [word for word in special.values() if any(word in text for text in templates.values())]
+        ids = [(word, tokenizer.token_to_id(word)) for word in used]
+        tokenizer.post_processor = processors.Sequence(
+            [
+                processors.ByteLevel(trim_offsets=True),  # characters of a token do not begin with a space
+                processors.TemplateProcessing(**templates, special_tokens=ids),
+            ]
         )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{role}_token": word for role, word in special.items()}
-    )
+    roles = {f"{role}_token": word for role, word in special.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles, **options)
