@@ -35,6 +35,7 @@ from footplate.tasks.common.masks import (
     share_classes,
     whole_picture,
 )
+from footplate.tasks.common.reading import FORMS
 from footplate.tasks.common.transforms import as_pair, size_of, to_pixels
 
 MASK_COLUMNS = ("label", "annotation", "mask", "labels")
@@ -80,7 +81,8 @@ class SemanticSegmentation(ImageRecipe):
         """A folder, or a table with a column of pictures and one of masks."""
         rows = super().read_file(path, split)
         column = self.find_mask_column(rows)
-        return link_pictures(rows, column, path) if Path(path).is_file() and column else rows
+        is_table = column is not None and Path(path).suffix.lower() in FORMS
+        return link_pictures(rows, column, self.picture_folder(path)) if is_table else rows
 
     def read_hub(self) -> dict[str, Any]:
         """All splits of a dataset of the Hub; masks are decoded later."""

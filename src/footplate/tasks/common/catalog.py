@@ -57,6 +57,9 @@ TASKS = {
     ),
     "summarization": ("footplate.tasks.summarization:Summarization", "Write summaries of texts."),
     "translation": ("footplate.tasks.translation:Translation", "Translate from one language to another."),
+    "swag": ("footplate.tasks.swag:Swag", "Choose the ending that fits a beginning."),
+    "seq2seq_qa": ("footplate.tasks.seq2seq_qa:Seq2SeqAnswering", "Write answers to questions about a text."),
+    "generation": ("footplate.tasks.generation:Generation", "Continue a text; nothing is trained."),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 

@@ -88,7 +88,12 @@ class ImageRecipe(Recipe):
         if Path(path).suffix.lower() in PICTURES:
             return self.name_column(table_of({"image": [path]}))
         rows = super().read_file(path, split)
-        return link_pictures(rows, find_image_column(rows, self.given_column(), path), path)
+        column = find_image_column(rows, self.given_column(), path)
+        return link_pictures(rows, column, self.picture_folder(path))
+
+    def picture_folder(self, path: str) -> str:
+        """Where pictures are that a table names: in its own folder."""
+        return str(Path(path).parent)
 
     def name_column(self, rows: Any) -> Any:
         """The pictures of a folder under the name that they had when the model was trained."""
@@ -222,12 +227,11 @@ def keep_encoded(rows: Any, column: str) -> Any:
     return rows.cast_column(column, import_datasets().Image(decode=False))
 
 
-def link_pictures(rows: Any, column: str, path: str) -> Any:
-    """The rows of a table whose column names files, relative to the folder of the table."""
-    folder = Path(path).parent
+def link_pictures(rows: Any, column: str, folder: str) -> Any:
+    """The rows of a table whose column names files, relative to a folder."""
 
     def link(part: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        return {column: [None if name is None else str(folder / str(name)) for name in part[column]]}
+        return {column: [None if name is None else os.path.join(folder, str(name)) for name in part[column]]}
 
     options: dict[str, Any] = {}
     if hasattr(rows, "__len__"):  # a picture that is mended must be looked at again
