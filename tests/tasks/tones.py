@@ -10,6 +10,7 @@ import soundfile
 
 RATE = 8000  # of files; models here take 4000 samples a second
 PITCHES = {"a": 150, "b": 300, "c": 550, "d": 950, "e": 1600}  # hertz
+NAMES = {"a": "deep", "b": "low", "c": "plain", "d": "high", "e": "shrill"}
 
 
 def tone(pitch: float, seconds: float, chance: np.random.Generator) -> Any:
@@ -38,6 +39,20 @@ def write_words(folder: Path, count: int, seed: int) -> list[dict[str, str]]:
         file = folder / f"{number}.flac"
         soundfile.write(file, spell(" ".join(words), chance), RATE)
         rows.append({"audio": f"{folder.name}/{file.name}", "text": " ".join(words)})
+    return rows
+
+
+def write_names(folder: Path, count: int, seed: int, length: int = 2) -> list[dict[str, str]]:
+    """Sounds of so many tones in a folder, and rows with their names."""
+    chance = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(count):
+        letters = chance.choice(list(PITCHES), length)
+        sound = np.concatenate([tone(PITCHES[letter], 0.4, chance) for letter in letters])
+        soundfile.write(folder / f"{number}.wav", sound, RATE)
+        text = " ".join(NAMES[letter] for letter in letters)
+        rows.append({"audio": f"{folder.name}/{number}.wav", "text": text})
     return rows
 
 

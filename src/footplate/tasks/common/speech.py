@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from footplate import HfArg, PredictionOutput
 from footplate.tasks.common.flags import ModelFlags
@@ -106,8 +107,8 @@ class SpeechCollator:
     def __call__(self, rows: Sequence[Row]) -> Any:
         """The batch of some rows."""
         extractor, tokenizer = self.processor.feature_extractor, self.processor.tokenizer
-        names = [name for name in (extractor.model_input_names[0], "attention_mask") if name in rows[0]]
-        sounds = [{name: row[name] for name in names} for row in rows]
+        name = extractor.model_input_names[0]
+        sounds = [{name: row[name]} for row in rows]
         multiple = {"pad_to_multiple_of": self.pad_to_multiple_of} if self.pad_to_multiple_of else {}
         batch = extractor.pad(sounds, padding="longest", return_tensors="pt", **multiple)
         if "labels" in rows[0]:
@@ -117,6 +118,8 @@ class SpeechCollator:
             if self.start is not None and bool((labels[:, 0] == self.start).all()):
                 labels = labels[:, 1:]
             batch["labels"] = labels
+        if "attention_mask" in rows[0]:
+            batch["attention_mask"] = torch.tensor([row["attention_mask"] for row in rows])
         if "attention_mask" in batch:
             batch["attention_mask"] = batch["attention_mask"].long()
         return batch
