@@ -38,6 +38,14 @@ TASKS = {
         "Find the class of each pixel of pictures.",
     ),
     "clip": ("footplate.tasks.clip:Clip", "Bring pictures and their captions close to each other."),
+    "image_pretraining_mae": (
+        "footplate.tasks.image_pretraining_mae:ImagePretrainingMae",
+        "Pretrain a vision transformer: find hidden patches (MAE).",
+    ),
+    "image_pretraining_mim": (
+        "footplate.tasks.image_pretraining_mim:ImagePretrainingMim",
+        "Pretrain a vision model: find hidden blocks (SimMIM).",
+    ),
     "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
     "audio_classification": (
         "footplate.tasks.audio_classification:AudioClassification",
