@@ -9,6 +9,7 @@ from datasets import Dataset
 from seqeval.metrics import f1_score
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from footplate.tasks.common.catalog import find_recipe
 from footplate.tasks.common.parsing import parse_flags
 from footplate.tasks.common.running import build_job
@@ -141,6 +142,12 @@ def test_answers_are_entities_with_their_words(tmp_path, finished):
     ]
     recipe.save_predictions(job.rows["test"], job.features["test"], output, tmp_path)
     assert (tmp_path / "predictions.txt").read_text() == "O B-PER I-PER O O B-LOC\n"
+    answerer = load_answerer(str(finished), str(tmp_path / "later"))
+    answers = list(answer_lines(answerer, ["then eva saw oslo"]))
+    assert [(found["type"], found["text"]) for found in answers[0]["entities"]] == [
+        ("PER", "eva"),
+        ("LOC", "oslo"),
+    ]
 
 
 def test_a_model_that_knows_the_tags_keeps_their_order(tmp_path, finished):

@@ -9,6 +9,7 @@ from datasets import Dataset
 from rouge_score.rouge_scorer import RougeScorer
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from footplate.tasks.summarization import split_sentences
 from tasks import pretrained, small
 
@@ -60,6 +61,8 @@ def test_summaries_are_learned_measured_and_written(tmp_path):
     assert len(written) == 10
     assert sum(text == target for text, target in zip(written, right, strict=True)) >= 7
     assert small.results_of(tmp_path / "out")["predict_rouge1"] > 80
+    answerer = load_answerer(str(tmp_path / "out"), str(tmp_path / "later"))
+    assert list(answer_lines(answerer, ["we saw it red then apple"])) == [{"summary": "red apple"}]
 
 
 def test_without_generation_only_the_loss_is_measured(tmp_path):

@@ -8,6 +8,7 @@ from datasets import Dataset
 from sacrebleu import corpus_bleu
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from tasks import pretrained, small
 
 WORDS = [  # what may stand at each place of a sentence
@@ -53,6 +54,9 @@ def test_translations_are_learned_measured_and_written(tmp_path):
     written = (tmp_path / "out" / "generated_predictions.txt").read_text().split("\n")
     right = [row["translation"]["de"] for row in sentences(30, 1)]
     assert round(corpus_bleu(written, [right]).score, 4) == results["eval_bleu"]
+    answerer = load_answerer(str(tmp_path / "out"), str(tmp_path / "later"))
+    answers = answer_lines(answerer, ["chen has old cars"])
+    assert list(answers) == [{"translation": "karl hat alte wagen"}]
 
 
 def test_a_column_for_each_language_serves_too(tmp_path):

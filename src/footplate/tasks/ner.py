@@ -110,6 +110,10 @@ class Ner(Recipe):
         """The words of a row."""
         return words_of(row[self.text])
 
+    def row_of(self, line: str) -> Row:
+        """The words of a text that was typed."""
+        return {self.text: words_of(line)}
+
     def configure(self) -> dict[str, Any]:
         """How many tags there are."""
         return {"num_labels": len(self.names)}

@@ -88,6 +88,10 @@ class Summarization(TextToText):
         """Text and summary."""
         return [str(row[name]) for name in (self.text, self.target) if name in row]
 
+    def row_of(self, line: str) -> Row:
+        """A text that was typed."""
+        return {self.text: line}
+
     def languages(self) -> tuple[str | None, str | None]:
         """The summary is in the language of the text."""
         if self.data.lang is None:

@@ -65,6 +65,10 @@ class Translation(TextToText):
         texts = row[PAIR] if self.has_pairs else row
         return [texts[name] for name in (self.source, self.target) if texts.get(name)]
 
+    def row_of(self, line: str) -> Row:
+        """A text that was typed."""
+        return {PAIR: {self.source: line}} if self.has_pairs else {self.source: line}
+
     def pairs(self, rows: Batch) -> tuple[list[str], list[str] | None]:
         """The texts in the two languages."""
         if not self.has_pairs:

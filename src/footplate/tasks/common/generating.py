@@ -59,7 +59,7 @@ class TextToText(Recipe):
     A subclass says which texts these are (`pairs`), and how written ones are measured (`score`).
     """
 
-    data_flags = TextToTextFlags
+    data_flags: ClassVar[type[DataFlags]] = TextToTextFlags
     arguments = Seq2SeqTrainingArguments
     trainer = Seq2SeqTrainer
     head = "AutoModelForSeq2SeqLM"
@@ -91,7 +91,8 @@ class TextToText(Recipe):
         self.model = model
         fit_embeddings(model, self.processor)
         if hasattr(self.processor, "tgt_lang") and hasattr(self.processor, "src_lang"):
-            set_languages(model, self.processor, *self.languages(), self.data.forced_bos_token)
+            forced = getattr(self.data, "forced_bos_token", None)
+            set_languages(model, self.processor, *self.languages(), forced)
         if model.config.decoder_start_token_id is None:
             raise TaskError(
                 f"The configuration of {type(model).__name__} has no decoder_start_token_id, the token that "
@@ -176,6 +177,11 @@ class TextToText(Recipe):
         filled = np.where(tokens == IGNORED, self.processor.pad_token_id, tokens)
         texts = self.processor.batch_decode(filled, skip_special_tokens=True, **options)
         return [text.strip() for text in texts]
+
+    def recall(self, learned: Mapping[str, Any]) -> None:
+        """Take over what was learned; new rows are answered with written texts."""
+        super().recall(learned)
+        self.args.predict_with_generate = True
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """The written texts."""
