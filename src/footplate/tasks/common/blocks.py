@@ -180,7 +180,7 @@ def keep_best(logits: Any, labels: Any) -> Any:
 def token_accuracy(predictions: Any, labels: Any) -> float:
     """The share of tokens that are predicted, of those that carry loss."""
     counts = labels != IGNORED
-    return accuracy(labels[counts], predictions[counts])
+    return accuracy(labels[counts], predictions[counts]) if counts.any() else math.nan
 
 
 def next_token_accuracy(predictions: Any, labels: Any) -> float:

@@ -32,7 +32,8 @@ def load_recipe(folder: Path, output_dir: str) -> tuple[str, Recipe]:
     home = folder if (folder / RUN_FILE).is_file() else folder.parent
     if not (home / RUN_FILE).is_file() or not (home / LEARNED_FILE).is_file():
         raise TaskError(f"{folder} is not the folder of a run of `footplate run`: it has no {RUN_FILE}.")
-    if not (folder / "config.json").is_file():
+    adapter = folder / "adapter_config.json"
+    if not (folder / "config.json").is_file() and not adapter.is_file():
         raise TaskError(f"{folder} holds no model. Has the run ended? Name one of its checkpoints.")
     name = str(read_settings(home / RUN_FILE)["task"])
     words = [str(home / RUN_FILE), "--output_dir", output_dir, "--report_to", "none", "--model_name_or_path"]
@@ -41,6 +42,8 @@ def load_recipe(folder: Path, output_dir: str) -> tuple[str, Recipe]:
     words += ["--load_best_model_at_end=False", "--disable_tqdm=True", "--save_strategy=no"]
     recipe = parse_flags(find_recipe(name), words)
     forget_origins(recipe, str(folder))
+    if adapter.is_file():  # the rest of the model is where training took it
+        recipe.start.config_name = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
     recipe.recall(json.loads((home / LEARNED_FILE).read_text(encoding="utf-8")))
     return name, recipe
 

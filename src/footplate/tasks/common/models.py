@@ -97,6 +97,7 @@ def load_model(recipe: Recipe) -> Any:
         config=recipe.config,
         ignore_mismatched_sizes=flags.ignore_mismatched_sizes,
         **options,
+        **recipe.model_options(),
     )
     return recipe.adjust(model)
 
