@@ -352,10 +352,21 @@ setups = st.builds(
 ).filter(lambda setup: setup.is_possible)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def check_one_stop(setup, stop):
+    assert_same(straight(setup), interrupted(setup, [stop]))
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(setups, stops)
 def test_a_run_that_is_terminated_anywhere_goes_on_as_if_it_had_not_been(setup, stop):
-    assert_same(straight(setup), interrupted(setup, [stop]))
+    check_one_stop(setup, stop)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(setups, stops)
+def test_many_runs_that_are_terminated_go_on_as_if_they_had_not_been(setup, stop):
+    check_one_stop(setup, stop)
 
 
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -144,6 +144,7 @@ def test_a_folder_to_keep_must_be_empty(script, capsys):
 # ---- scripts that do not seed ----
 
 
+@pytest.mark.slow
 def test_the_example_in_the_readme_is_verified_and_its_missing_seed_is_named(tmp_path):
     """The real command on the text of the README."""
     (example,) = re.findall(r"## A complete run\n+```python\n(.*?)```", README.read_text(), re.DOTALL)

@@ -42,17 +42,18 @@ def weights_of(trainer: Trainer) -> list[float]:
     return [value.item() for value in trainer.model.parameters()]
 
 
-def test_a_hundred_kills_lose_nothing():
-    command = [sys.executable, str(KILL_LOOP), "--kills", "100", "--seed", "7"]
+@pytest.mark.parametrize("num_kills", [25, pytest.param(100, marks=pytest.mark.slow)])
+def test_kills_lose_nothing(num_kills):
+    command = [sys.executable, str(KILL_LOOP), "--kills", str(num_kills), "--seed", "7"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert finished.returncode == 0, finished.stderr[-2000:]
     counts = json.loads(finished.stdout.splitlines()[-1])
     print(counts)
-    assert counts["kills"] == 100
+    assert counts["kills"] == num_kills
     assert counts["lost"] == 0
-    assert counts["kills_while_writing"] > 10
-    assert counts["runs_finished"] > 1
-    assert counts["refused"] > 5
+    assert counts["kills_while_writing"] > num_kills // 10
+    assert counts["runs_finished"] > num_kills // 100
+    assert counts["refused"] > num_kills // 20
 
 
 @pytest.fixture

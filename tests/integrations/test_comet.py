@@ -54,6 +54,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return outcome, experiment
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_one_experiment_without_gaps_or_doubles(resumed: Any) -> None:
     outcome, experiment = resumed
     assert experiment["offline_id"] == outcome.service_id

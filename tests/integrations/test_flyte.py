@@ -51,6 +51,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(line.removeprefix("RESULT "))
 
 
+@pytest.mark.slow
 def test_the_log_history_is_a_deck_of_the_task(done: Any) -> None:
     history, html = done["history"], done["decks"]["Log History"]
     assert html.count("<tr>") == 1 + len(history)
@@ -59,11 +60,13 @@ def test_the_log_history_is_a_deck_of_the_task(done: Any) -> None:
     assert {f"<th>{key}</th>" in html for entry in history for key in entry} == {True}
 
 
+@pytest.mark.slow
 def test_the_last_sealed_checkpoint_is_what_a_retry_restores(done: Any) -> None:
     assert done["step"] == tracked.NUM_STEPS
     assert {"model.safetensors", "optimizer.pt", "trainer_state.json"} <= set(done["files"])
 
 
+@pytest.mark.slow
 def test_outside_a_task_it_says_so(done: Any) -> None:
     assert "works only inside a Flyte task" in done["refusal"]
 

@@ -43,6 +43,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return outcome, read_legs(folder), folder
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_one_run_without_gaps_or_doubles(resumed: Any) -> None:
     outcome, legs, _ = resumed
     assert len(legs) == 2

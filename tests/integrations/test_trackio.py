@@ -35,6 +35,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return outcome, read_database(folder)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_one_run_without_gaps_or_doubles(resumed: Any) -> None:
     outcome, database = resumed
     assert {name for name, _, _ in database["rows"]} == {"a-line"} == {outcome.service_id}
