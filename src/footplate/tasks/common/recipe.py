@@ -52,6 +52,10 @@ class Recipe:
     def __init__(self, data: DataFlags, start: ModelFlags, args: TrainingArguments) -> None:
         self.data, self.start, self.args = data, start, args
 
+    def run(self) -> dict[str, float]:
+        """The whole work of a task that trains nothing: it replaces all that is below."""
+        raise NotImplementedError
+
     # ---- rows ----
 
     def files(self) -> dict[str, str]:

@@ -39,6 +39,8 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
         recipe: The task with its flags.
         name: Its name, for the files.
     """
+    if recipe.has_own("run"):
+        return recipe.run()
     args = recipe.args
     if not (args.do_train or args.do_eval or args.do_predict):
         raise TaskError("There is nothing to do. Give --do_train, --do_eval or --do_predict.")
