@@ -68,6 +68,10 @@ TASKS = {
     "swag": ("footplate.tasks.swag:Swag", "Choose the ending that fits a beginning."),
     "seq2seq_qa": ("footplate.tasks.seq2seq_qa:Seq2SeqAnswering", "Write answers to questions about a text."),
     "generation": ("footplate.tasks.generation:Generation", "Continue a text; nothing is trained."),
+    "speech_pretraining": (
+        "footplate.tasks.speech_pretraining:SpeechPretraining",
+        "Pretrain wav2vec2 on sounds without transcripts.",
+    ),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 
