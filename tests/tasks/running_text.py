@@ -72,6 +72,7 @@ def train_by_transformers(
     measure: Callable[[Any], dict[str, float]] | None,
     keep_linebreaks: bool,
     change: Callable[[Any, Any], None] = lambda model, tokenizer: None,
+    num_new_tokens: int = 0,
 ) -> None:
     """What `train` did with seed 7, two epochs and a tenth of the rows to evaluate on, by transformers.
 
@@ -83,7 +84,8 @@ def train_by_transformers(
         collator: Makes the data collator, given the tokenizer.
         measure: The metrics.
         keep_linebreaks: How lines are read.
-        change: What is done to the model and the tokenizer before anything is prepared.
+        change: What is done to the model before anything is prepared.
+        num_new_tokens: Tokens that the tokenizer got after the model was made.
     """
     import transformers
     from datasets import load_dataset
@@ -103,7 +105,7 @@ def train_by_transformers(
     config.update_from_string(small.SIZES[kind])
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     given = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name) is not None}
-    config.update({"vocab_size": len(tokenizer), **given})
+    config.update({"vocab_size": len(tokenizer) - num_new_tokens, **given})
     model = getattr(transformers, head).from_config(config)
     change(model, tokenizer)
     made = {name: features(rows, tokenizer) for name, rows in parts.items()}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from footplate import DataCollatorForLanguageModeling, EvalPrediction, HfArg
-from footplate.tasks import Batch, TaskError
-from footplate.tasks.common.blocks import MAX_LENGTH, LineFlags, TextBlocks, token_accuracy, tokens_of_lines
+from footplate.tasks import TaskError
+from footplate.tasks.common.blocks import MAX_LENGTH, LineBlocks, LineFlags, token_accuracy
 
 
 @dataclass
@@ -18,7 +17,7 @@ class MaskingFlags(LineFlags):
     mlm_probability: float = HfArg(default=0.15, help="Share of the tokens that are to be predicted.")
 
 
-class MaskedLanguageModeling(TextBlocks):
+class MaskedLanguageModeling(LineBlocks):
     """Running text in blocks, or lines; hidden tokens are predicted from both sides."""
 
     summary = "Learn to fill in words that are hidden."
@@ -29,23 +28,13 @@ class MaskedLanguageModeling(TextBlocks):
     data_flags = MaskingFlags
     first_flags = ("max_seq_length", "line_by_line", "mlm_probability")
     head = "AutoModelForMaskedLM"
-    length_flag = "max_seq_length"
+    token_options = {"return_special_tokens_mask": True}  # those are never hidden
     data: MaskingFlags
 
     def default_length(self, allowed: int) -> int:
         """What the tokenizer and the model allow, 1024 at most."""
         places = getattr(self.config, "max_position_embeddings", 0)
         return int(min(allowed, MAX_LENGTH, places if places > 0 else MAX_LENGTH))
-
-    def stages(self, split: str) -> Sequence[Callable[[Batch], Batch]]:
-        """Blocks, or lines as they are."""
-        return [self.features] if self.data.line_by_line else super().stages(split)
-
-    def features(self, rows: Batch) -> Batch:
-        """Tokens, and which of them are never hidden."""
-        if self.data.line_by_line:
-            return tokens_of_lines(self, rows, return_special_tokens_mask=True)
-        return dict(self.processor(rows[self.column], return_special_tokens_mask=True, verbose=False))
 
     def collator(self) -> Any:
         """Hide tokens by chance, anew in each epoch."""

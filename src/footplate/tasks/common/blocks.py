@@ -52,7 +52,7 @@ class TextBlocks(Recipe):
     limits_features = True
     splits_by_chance = False
     always_splits = True
-    ordered_stages = ("group",)  # a rest is dropped wherever rows are split
+    ordered_stages: ClassVar[tuple[str, ...]] = ("group",)  # a rest is dropped wherever rows are split
     length_flag: ClassVar[str] = "block_size"
 
     column: str  # of texts
@@ -139,6 +139,33 @@ class TextBlocks(Recipe):
         return add_perplexity(metrics)
 
 
+class LineBlocks(TextBlocks):
+    """Blocks of running text or, if a flag says so, each line by itself."""
+
+    length_flag = "max_seq_length"
+    token_options: ClassVar[dict[str, Any]] = {}  # what else the tokenizer is asked for
+    data: LineFlags
+
+    def stages(self, split: str) -> Sequence[Callable[[Batch], Batch]]:
+        """Blocks, or lines as they are."""
+        return [self.features] if self.data.line_by_line else super().stages(split)
+
+    def features(self, rows: Batch) -> Batch:
+        """Tokens of each text, or of each line that is not empty, cut and padded as the flags say."""
+        if not self.data.line_by_line:
+            return dict(self.processor(rows[self.column], verbose=False, **self.token_options))
+        made: Batch = dict(
+            self.processor(
+                [line for line in rows[self.column] if line.strip()],
+                padding="max_length" if self.data.pad_to_max_length else False,
+                truncation=True,
+                max_length=self.length,
+                **self.token_options,
+            )
+        )
+        return made
+
+
 class NextToken(TextBlocks):
     """Blocks whose labels are their own tokens: each predicts the next."""
 
@@ -153,22 +180,6 @@ class NextToken(TextBlocks):
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """The share of tokens that are predicted."""
         return {"accuracy": next_token_accuracy(prediction.predictions, prediction.label_ids)}
-
-
-def tokens_of_lines(recipe: TextBlocks, rows: Batch, **options: Any) -> Batch:
-    """The tokens of each line that is not empty, cut and padded as the flags say.
-
-    Args:
-        recipe: The task, with `LineFlags`.
-        rows: Some rows.
-        **options: Passed to the tokenizer.
-    """
-    lines = [line for line in rows[recipe.column] if line.strip()]
-    padding = "max_length" if getattr(recipe.data, "pad_to_max_length", False) else False
-    made: Batch = dict(
-        recipe.processor(lines, padding=padding, truncation=True, max_length=recipe.length, **options)
-    )
-    return made
 
 
 def keep_best(logits: Any, labels: Any) -> Any:

@@ -46,6 +46,11 @@ TASKS = {
         "footplate.tasks.image_pretraining_mim:ImagePretrainingMim",
         "Pretrain a vision model: find hidden blocks (SimMIM).",
     ),
+    "plm": (
+        "footplate.tasks.plm:PermutationLanguageModeling",
+        "Learn to predict the tokens of a text in any order (XLNet).",
+    ),
+    "fim": ("footplate.tasks.fim:FillInTheMiddle", "Learn to write what is missing in the middle of a text."),
     "ner": ("footplate.tasks.ner:Ner", "Tag the words of texts: entities, parts of speech, chunks."),
     "audio_classification": (
         "footplate.tasks.audio_classification:AudioClassification",
