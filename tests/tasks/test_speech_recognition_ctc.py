@@ -10,6 +10,7 @@ import soundfile
 import torch
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from tasks import small, tones
 
 
@@ -52,6 +53,11 @@ def test_letters_are_learned_and_a_finished_run_writes_down_new_sounds(tmp_path)
     lines = (tmp_path / "answers" / "predictions.jsonl").read_text().splitlines()
     right = [json.loads(line)["text"] == row["text"] for line, row in zip(lines, more, strict=True)]
     assert np.mean(right) > 0.8
+    answers = answer_lines(
+        load_answerer(str(tmp_path / "out")), [str(tmp_path / more[0]["audio"]), "none.wav"]
+    )
+    assert next(answers) == json.loads(lines[0])
+    assert "there is no file" in next(answers)["error"]
 
 
 def test_losses_are_those_of_the_original_trainer(tmp_path):

@@ -7,6 +7,7 @@ import soundfile
 import torch
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from tasks import small, tones
 
 SIZES = {
@@ -62,6 +63,8 @@ def test_whisper_learns_names_of_tones_and_a_finished_run_writes_down_new_ones(t
     lines = (tmp_path / "answers" / "predictions.jsonl").read_text().splitlines()
     right = [json.loads(line)["text"] == row["text"] for line, row in zip(lines, more, strict=True)]
     assert sum(right) > 25
+    answers = answer_lines(load_answerer(str(tmp_path / "out")), [str(tmp_path / more[0]["audio"])])
+    assert next(answers) == json.loads(lines[0])
 
 
 def test_an_encoder_of_sound_and_a_decoder_of_text_learn_together(tmp_path):
