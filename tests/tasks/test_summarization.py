@@ -198,5 +198,5 @@ def test_summaries_of_real_texts_lower_the_loss(tmp_path):
         *("--learning_rate", "5e-3", "--per_device_train_batch_size", 16, "--num_train_epochs", 2),
         *("--report_to", "none"),
     )
-    assert results["eval_loss"] < 6.2  # random weights: 7.6
+    assert results["eval_loss"] < 6.6  # random weights: 7.6
     assert results["eval_rouge1"] > 5

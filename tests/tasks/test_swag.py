@@ -141,13 +141,13 @@ def test_without_files_the_dataset_of_the_original_is_asked_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_endings_of_real_stories_are_learned_from_a_pretrained_model(tmp_path):
-    data = pretrained.find_data("multiple_choice/codah")
+def test_endings_of_real_stories_are_remembered(tmp_path):
+    file = pretrained.find_data("multiple_choice/codah") / "train.csv"
     results = small.run(
         "swag",
         *("--model_name_or_path", pretrained.find_minilm(), "--output_dir", tmp_path / "out"),
-        *("--train_file", data / "train.csv", "--validation_file", data / "validation.csv"),
-        *("--do_train", "--do_eval", "--max_seq_length", 48, "--learning_rate", "1e-4"),
-        *("--per_device_train_batch_size", 16, "--num_train_epochs", 2, "--report_to", "none"),
+        *("--train_file", file, "--validation_file", file, "--max_train_samples", 24),
+        *("--do_train", "--do_eval", "--max_eval_samples", 24, "--max_seq_length", 32),
+        *("--learning_rate", "3e-4", "--num_train_epochs", 8, "--report_to", "none"),
     )
-    assert results["eval_accuracy"] > 0.29  # chance: 0.25
+    assert results["eval_accuracy"] > 0.6  # chance: 0.25

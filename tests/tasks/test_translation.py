@@ -211,7 +211,7 @@ def test_translations_of_real_texts_are_learned_a_little(tmp_path):
         *("--train_file", data / "train.jsonl", "--validation_file", data / "validation.jsonl"),
         *("--source_lang", "ja", "--target_lang", "en", "--output_dir", tmp_path / "out", "--do_train"),
         *("--do_eval", "--max_source_length", 48, "--max_target_length", 32, "--max_eval_samples", 100),
-        *("--learning_rate", "5e-3", "--per_device_train_batch_size", 32, "--num_train_epochs", 3),
+        *("--learning_rate", "5e-3", "--per_device_train_batch_size", 32, "--num_train_epochs", 2),
         *("--predict_with_generate", "--report_to", "none"),
     )
-    assert results["eval_loss"] < 4.0  # random weights: 7.6
+    assert results["eval_loss"] < 5.2  # random weights: 7.6
