@@ -46,6 +46,10 @@ TASKS = {
         "footplate.tasks.image_pretraining_mim:ImagePretrainingMim",
         "Pretrain a vision model: find hidden blocks (SimMIM).",
     ),
+    "object_detection": (
+        "footplate.tasks.object_detection:ObjectDetection",
+        "Find objects in pictures: boxes and classes.",
+    ),
     "plm": (
         "footplate.tasks.plm:PermutationLanguageModeling",
         "Learn to predict the tokens of a text in any order (XLNet).",
@@ -68,15 +72,15 @@ TASKS = {
         "footplate.tasks.speech_recognition_seq2seq:SpeechRecognitionSeq2Seq",
         "Write down or translate speech word by word (Whisper).",
     ),
+    "speech_pretraining": (
+        "footplate.tasks.speech_pretraining:SpeechPretraining",
+        "Pretrain wav2vec2 on sounds without transcripts.",
+    ),
     "summarization": ("footplate.tasks.summarization:Summarization", "Write summaries of texts."),
     "translation": ("footplate.tasks.translation:Translation", "Translate from one language to another."),
     "swag": ("footplate.tasks.swag:Swag", "Choose the ending that fits a beginning."),
     "seq2seq_qa": ("footplate.tasks.seq2seq_qa:Seq2SeqAnswering", "Write answers to questions about a text."),
     "generation": ("footplate.tasks.generation:Generation", "Continue a text; nothing is trained."),
-    "speech_pretraining": (
-        "footplate.tasks.speech_pretraining:SpeechPretraining",
-        "Pretrain wav2vec2 on sounds without transcripts.",
-    ),
 }
 GROUP = "footplate.tasks"  # entry points of other packages
 
