@@ -93,12 +93,6 @@ class AudioClassification(SoundRecipe):
         """The feature extractor."""
         return load_extractor(self, return_attention_mask=self.start.attention_mask)
 
-    def adjust(self, model: Any) -> Any:
-        """The model; layers that make features of sound do not learn, unless a flag says so."""
-        if self.start.freeze_feature_encoder and hasattr(model, "freeze_feature_encoder"):
-            model.freeze_feature_encoder()
-        return model
-
     # ---- features ----
 
     def stages(self, split: str) -> Sequence[Callable[[Batch], Batch]]:

@@ -24,6 +24,7 @@ from footplate.tasks.common.coco import (
 )
 from footplate.tasks.common.detection_scores import DetectionScores, Objects
 from footplate.tasks.common.images import PICTURES, ImageFlags, ImageRecipe, decode_picture, name_of
+from footplate.tasks.common.labels import name_classes
 
 
 @dataclass
@@ -59,11 +60,11 @@ class ObjectDetection(ImageRecipe):
 
     def read_file(self, path: str, split: str) -> Any:
         """A file in the form of COCO, a folder that holds one, or a table of pictures and objects."""
-        if Path(path).is_dir() and split == "test":
-            return super().read_file(path, split)
         if Path(path).suffix.lower() in PICTURES:
             return super().read_file(path, split)
         file = find_annotations(path, split)
+        if file is None:  # pictures to find objects in
+            return super().read_file(path, split)
         if file.is_file() and is_coco(file):
             return read_coco(file, split, self.picture_folder(str(file)))
         return super().read_file(str(file), split)
@@ -71,6 +72,10 @@ class ObjectDetection(ImageRecipe):
     def picture_folder(self, path: str) -> str:
         """Where pictures are that a file names."""
         return self.data.image_dir or super().picture_folder(path)
+
+    def more_splits(self) -> tuple[str, ...]:
+        """The test set of a dataset of the Hub, which the last evaluation is made on."""
+        return ("test",) if self.data.dataset_name else ()
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the column of pictures and the classes."""
@@ -89,11 +94,7 @@ class ObjectDetection(ImageRecipe):
 
     def configure(self) -> dict[str, Any]:
         """The classes."""
-        return {
-            "num_labels": len(self.names),
-            "id2label": dict(enumerate(self.names)),
-            "label2id": {name: number for number, name in enumerate(self.names)},
-        }
+        return name_classes(self.names)
 
     def processor_options(self) -> dict[str, Any]:
         """Pictures fit in a square and are filled up to it."""
@@ -166,6 +167,14 @@ class ObjectDetection(ImageRecipe):
                 wanted = Objects(np.asarray(target["class_labels"]), boxes)
                 scores.add(Objects(found["labels"], found["boxes"], found["scores"]), wanted)
         return scores.results(self.names)
+
+    def evaluation_sets(self, rows: Mapping[str, Any]) -> dict[str, str]:
+        """The test set of a dataset of the Hub, as in the original's script; else the validation set."""
+        return {"test" if self.data.dataset_name and "test" in rows else "validation": ""}
+
+    def evaluation_prefix(self, rows: Mapping[str, Any]) -> str:
+        """Metrics of a test set are called test_..."""
+        return "test" if "test" in self.evaluation_sets(rows) else "eval"
 
     def find_objects(self, batch: Any, sizes: Any, threshold: float = 0.0) -> list[dict[str, Any]]:
         """Scores, classes and boxes of each picture of a batch."""

@@ -21,6 +21,7 @@ from footplate.tasks.common.images import (
     link_pictures,
     name_of,
 )
+from footplate.tasks.common.labels import name_classes
 from footplate.tasks.common.masks import (
     IGNORED,
     NAMES_FILE,
@@ -120,11 +121,7 @@ class SemanticSegmentation(ImageRecipe):
 
     def configure(self) -> dict[str, Any]:
         """The classes."""
-        return {
-            "num_labels": len(self.names),
-            "id2label": dict(enumerate(self.names)),
-            "label2id": {name: number for number, name in enumerate(self.names)},
-        }
+        return name_classes(self.names)
 
     def processor_options(self) -> dict[str, Any]:
         """What class 0 means."""

@@ -151,12 +151,6 @@ class SpeechPretraining(SoundRecipe):
             )
         return extractor
 
-    def adjust(self, model: Any) -> Any:
-        """The model; layers that make features of sound learn, unless a flag says otherwise."""
-        if self.start.freeze_feature_encoder:
-            model.freeze_feature_encoder()
-        return model
-
     # ---- features ----
 
     def features(self, rows: Batch) -> Batch:

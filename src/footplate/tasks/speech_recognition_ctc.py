@@ -131,12 +131,6 @@ class SpeechRecognitionCtc(SpeechRecipe):
             return load(import_transformers().AutoTokenizer, name, self.start)
         return build_letter_tokenizer(number_letters(self.letters, self.data), self.data, self.args)
 
-    def adjust(self, model: Any) -> Any:
-        """The model; layers that make features of sound do not learn, unless a flag says so."""
-        if self.start.freeze_feature_encoder:
-            model.freeze_feature_encoder()
-        return model
-
     # ---- features ----
 
     def features(self, rows: Batch) -> Batch:

@@ -107,8 +107,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
         """The model, told what to write; what does not learn is marked as such."""
         if model.config.decoder_start_token_id is None:
             raise TaskError("The model's configuration must name the first token: decoder_start_token_id.")
-        if self.start.freeze_feature_encoder and hasattr(model, "freeze_feature_encoder"):
-            model.freeze_feature_encoder()
+        model = super().adjust(model)
         if self.start.freeze_encoder:
             model.freeze_encoder()
             model.model.encoder.gradient_checkpointing = False

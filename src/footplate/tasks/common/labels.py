@@ -25,12 +25,16 @@ class Labels(NamedTuple):
         """What a model's configuration must say."""
         if self.kind == VALUE:
             return {"num_labels": 1, "problem_type": VALUE}
-        return {
-            "num_labels": len(self.names),
-            "id2label": dict(enumerate(self.names)),
-            "label2id": {name: number for number, name in enumerate(self.names)},
-            **({"problem_type": SEVERAL} if self.kind == SEVERAL else {}),
-        }
+        return name_classes(self.names) | ({"problem_type": SEVERAL} if self.kind == SEVERAL else {})
+
+
+def name_classes(names: list[str]) -> dict[str, Any]:
+    """What a model's configuration says about classes."""
+    return {
+        "num_labels": len(names),
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
 
 
 def find_labels(rows: Mapping[str, Any], column: str, is_value: bool | None = None) -> Labels:

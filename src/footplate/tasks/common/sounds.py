@@ -55,6 +55,13 @@ class SoundRecipe(Recipe):
     data: SoundFlags
     rows_at_once = 32  # a second of sound is 16,000 numbers
 
+    def adjust(self, model: Any) -> Any:
+        """The model; layers that make features of sound do not learn, if a flag says so."""
+        stays = getattr(self.start, "freeze_feature_encoder", False)
+        if stays and hasattr(model, "freeze_feature_encoder"):
+            model.freeze_feature_encoder()
+        return model
+
     # ---- rows ----
 
     def read_file(self, path: str, split: str) -> Any:
