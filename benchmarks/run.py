@@ -30,6 +30,7 @@ from tables import (
     print_limits,
     print_linearity,
     print_logging,
+    print_packing,
     print_questions,
     print_table,
     print_times,
@@ -91,6 +92,11 @@ LOGGERS: dict[str, dict[str, Any]] = {  # the first is the yardstick
     "a log every update": {"logging_steps": 1, "report": True},
     "a log every 500 updates, no report": {"logging_steps": 500, "report": False},
     "a log every 500 updates": {"logging_steps": 500, "report": True},
+}
+PACKERS = {  # the first is the yardstick
+    "8 conversations, padded": "padded",
+    "8 of like length, padded": "grouped",
+    "2 rows of 512, packed": "packed",
 }
 QUESTIONS = {"steps": 80, "eval_steps": 20}
 QUICK_QUESTIONS = {"steps": 2, "eval_steps": 1}
@@ -282,6 +288,15 @@ def measure_logging(options: argparse.Namespace) -> dict[str, list[Result]]:
     return raw
 
 
+def measure_packing(options: argparse.Namespace) -> dict[str, list[Result]]:
+    """Tokens per second of training on conversations: padded, grouped by length, packed."""
+    settings = {"conversations": 100 if options.quick else 300}
+    jobs = {label: partial(run_script, "packing", settings | {"way": way}) for label, way in PACKERS.items()}
+    raw = interleave(jobs, options.rounds)
+    print_packing(raw)
+    return raw
+
+
 BENCHMARKS = {
     "step": measure_steps,
     "ranks": measure_ranks,
@@ -293,6 +308,7 @@ BENCHMARKS = {
     "answers": measure_answers,
     "qa": measure_questions,
     "log": measure_logging,
+    "packing": measure_packing,
 }
 
 

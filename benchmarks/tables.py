@@ -183,6 +183,27 @@ def print_logging(raw: Mapping[str, list[Result]]) -> None:
     print_table("One update with the log", header, rows)
 
 
+def print_packing(raw: Mapping[str, list[Result]]) -> None:
+    """Tokens per second of each way to make batches, beside the first; padding does not count."""
+    summaries = {label: summarize(results) for label, results in raw.items()}
+    first = next(iter(summaries.values()))
+    header = ["", "tokens per CPU second, best", "ratio", "median", "ratio", "wall, median", "ratio"]
+    header += ["padding", "updates"]
+    columns = [("token_cpu", "best"), ("token_cpu", "median"), ("token_wall", "median")]
+    rows = []
+    for label, summary in summaries.items():
+        if "error" in summary or "error" in first:
+            rows.append([label, describe_error(summary)])
+            continue
+        cells = []
+        for name, key in columns:
+            value, base = summary[name][key], first[name][key]
+            cells += [f"{1e3 / value:,.0f}", f"{base / value:.2f}"]
+        cells += [f"{summary['padding']['median']:.0%}", f"{summary['num_updates']['median']:.0f}"]
+        rows.append([label, *cells])
+    print_table("Training on conversations of uneven length", header, rows)
+
+
 def describe_error(summary: Result) -> str:
     """What stands in a table for a job that failed."""
     return f"failed in {summary['num_failed']} round(s): {summary['error']}".replace("|", "/")

@@ -8,7 +8,7 @@ from tasks.running_text import COMMON, SAME_FLAGS, echoes, job_of, rhymes, train
 
 
 def test_tokens_are_predicted_from_the_others(tmp_path):
-    words = ("--line_by_line", "--max_seq_length", 14, "--num_train_epochs", 10)
+    words = ("--line_by_line", "--max_seq_length", 14, "--num_train_epochs", 5)
     results = train(tmp_path, "plm", "xlnet", *words, lines=echoes(200, 0))
     assert results["perplexity"] < 4  # chance: 8 words and the end
     assert small.results_of(tmp_path / "out")["perplexity"] == results["perplexity"]
