@@ -44,6 +44,8 @@ def test_pictures_to_evaluate_on_are_split_off_even_if_nothing_is_evaluated(tmp_
     train_dir = pictures.write_folders(tmp_path / "train", 20, seed=0)
     results = train(tmp_path, "--train_dir", train_dir, "--num_train_epochs", 1, "--do_eval", "False")
     assert results["train_samples"] == 51  # 15 % of 60 are kept back
+    words = ["--train_val_split", 0, "--do_eval", "False", "--overwrite_output_dir", "--max_steps", 1]
+    assert train(tmp_path, "--train_dir", train_dir, *words)["train_samples"] == 60
     with pytest.raises(TaskError, match=r"train_val_split 1\.5"):
         train(tmp_path, "--train_dir", train_dir, "--train_val_split", 1.5)
 

@@ -3,6 +3,7 @@
 import json
 import random
 
+import datasets
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -158,3 +159,35 @@ def test_files_that_are_not_in_the_form_of_coco_are_named(tmp_path, change, mess
         write(folder, {**read(folder), **change})
     with pytest.raises(TaskError, match=message):
         train(tmp_path)
+
+
+def test_a_dataset_of_the_hub_is_split_by_the_seed_and_measured_on_its_test_set(tmp_path, monkeypatch):
+    folder = write_coco(tmp_path / "train", 24, 0)
+    content = read(folder)
+    entries = zip(content["images"], content["annotations"], strict=True)
+    rows = [
+        {
+            "image_id": image["id"],
+            "image": {"path": None, "bytes": (folder / image["file_name"]).read_bytes()},
+            "objects": {"bbox": [box["bbox"]], "category": [box["category_id"] - 10]},
+        }
+        for image, box in entries
+    ]
+    number, label = datasets.Value("float32"), datasets.ClassLabel(names=["square", "circle"])
+    objects = {"bbox": datasets.List(datasets.List(number)), "category": datasets.List(label)}
+    features = {"image_id": datasets.Value("int64"), "image": datasets.Image(), "objects": objects}
+    parts = {
+        split: Dataset.from_list(part, features=datasets.Features(features))
+        for split, part in (("train", rows[:20]), ("test", rows[20:]))
+    }
+    monkeypatch.setattr("footplate.tasks.common.recipe.read_hub", lambda data, start: dict(parts))
+    results = small.run(
+        *("object_detection", "--dataset_name", "somebody/boxes", "--config_name", yolos(tmp_path / "model")),
+        *("--output_dir", tmp_path / "out", "--image_square_size", SIZE, "--report_to", "none"),
+        *("--do_train", "--do_eval", "--max_steps", 2, "--eval_strategy", "epoch"),
+    )
+    assert results["train_samples"] == 17  # 15 % of 20 are kept back
+    assert results["test_samples"] == 4
+    assert {"test_map", "test_map_square", "test_mar_100_circle"} <= set(results)
+    assert (tmp_path / "out" / "test_results.json").exists()
+    assert "eval_map" in small.losses_in(tmp_path / "out")[-2]

@@ -50,6 +50,10 @@ TASKS = {
         "footplate.tasks.object_detection:ObjectDetection",
         "Find objects in pictures: boxes and classes.",
     ),
+    "instance_segmentation": (
+        "footplate.tasks.instance_segmentation:InstanceSegmentation",
+        "Find objects in pictures: masks and classes.",
+    ),
     "plm": (
         "footplate.tasks.plm:PermutationLanguageModeling",
         "Learn to predict the tokens of a text in any order (XLNet).",

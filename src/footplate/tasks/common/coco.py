@@ -18,12 +18,12 @@ NAMES = ("annotations.json", "_annotations.coco.json", "instances.json")  # in a
 Boxes = Any  # left, top, width and height of each object
 
 
-def find_annotations(path: str, split: str) -> Path:
-    """The file of annotations: the one that is given, or the one in a folder of pictures."""
+def find_annotations(path: str, split: str) -> Path | None:
+    """The file of annotations: the one that is given, or the one in a folder; a test needs none."""
     if not Path(path).is_dir():
         return Path(path)
     found = next((Path(path) / name for name in NAMES if (Path(path) / name).is_file()), None)
-    if found is None:
+    if found is None and split != "test":
         raise TaskError(f"--{split}_dir {path}: there is no file of annotations in it ({', '.join(NAMES)}).")
     return found
 

@@ -120,6 +120,8 @@ class ImageRecipe(Recipe):
     def split_off(self, rows: Any) -> tuple[Any, Any]:
         """The pictures to learn from, and those to evaluate on."""
         share = self.data.train_val_split
+        if not share and not self.args.do_eval:
+            return rows, rows.select([])
         if not share:
             raise TaskError(
                 "There are no pictures to evaluate on. Give --validation_dir or --train_val_split."

@@ -157,6 +157,10 @@ class Recipe:
         """The splits to evaluate on, and what is added to the names of their metrics."""
         return {"validation": ""}
 
+    def evaluation_prefix(self, rows: Mapping[str, Any]) -> str:
+        """What the names of metrics and of their file begin with, in the evaluation after training."""
+        return "eval"
+
     def evaluation_inputs(
         self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
     ) -> dict[str, Any]:

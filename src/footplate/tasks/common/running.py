@@ -119,7 +119,8 @@ def read_rows(recipe: Recipe) -> dict[str, Any]:
         if is_wanted and split not in found:
             verb = {"train": "--do_train", "validation": "--do_eval", "test": "--do_predict"}[split]
             raise TaskError(f"{verb} needs rows. Give --{split}_file.")
-    return {split: part for split, part in found.items() if wanted.get(split, split in recipe.more_splits())}
+    more = recipe.more_splits()
+    return {split: part for split, part in found.items() if wanted.get(split) or split in more}
 
 
 def count_of(recipe: Recipe, split: str) -> int | None:
@@ -197,16 +198,17 @@ def train(job: Job, checkpoint: str | bool | None) -> dict[str, float]:
 
 def evaluate(job: Job) -> dict[str, float]:
     """Evaluate on each set of the task, and write the metrics."""
-    trainer, together = job.trainer, {}
+    trainer, together, prefix = job.trainer, {}, job.recipe.evaluation_prefix(job.rows)
     if job.recipe.args.eval_strategy == "no":
         show_samples(job.recipe, trainer)
     for split, suffix in job.recipe.evaluation_sets(job.rows).items():
         options = job.recipe.evaluation_options()
-        metrics = trainer.evaluate(**job.recipe.evaluation_inputs(split, job.rows, job.features), **options)
-        add_count(metrics, "eval_samples", job.features[split])
+        inputs = job.recipe.evaluation_inputs(split, job.rows, job.features)
+        metrics = trainer.evaluate(**inputs, **options, metric_key_prefix=prefix)
+        add_count(metrics, f"{prefix}_samples", job.features[split])
         metrics = job.recipe.finish_metrics(metrics)
         together.update({f"{name}{suffix}": value for name, value in metrics.items()})
-    report(trainer, "eval", together)
+    report(trainer, prefix, together)
     return together
 
 
