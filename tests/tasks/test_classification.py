@@ -60,6 +60,15 @@ def test_a_label_unseen_in_training_is_named_with_file_and_row(tmp_path):
     assert results["eval_samples"] == 4
 
 
+def test_a_bad_row_is_named_as_its_file_counts_even_if_rows_are_split(tmp_path):
+    rows = sentences(40, 0)
+    rows[30]["sentence"] = ""
+    train_file = small.write_csv(tmp_path / "train.csv", rows)
+    words = ["--train_file", train_file, "--do_train", "--do_eval", "--output_dir", tmp_path / "out"]
+    with pytest.raises(TaskError, match=r"row 31: the text in 'sentence' is missing"):
+        small.run("classification", *small.from_scratch("bert"), *words)
+
+
 def test_predictions_are_written_with_the_names_of_classes(tmp_path):
     rows = [{**row, "label": "yes" if row["label"] else "no"} for row in sentences(160, 0)]
     test_file = small.write_csv(tmp_path / "test.csv", rows[:10])

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ def drop_bad_rows(rows: Any, recipe: Recipe, source: str) -> Any:
         return {"problem": recipe.find_problem(row) or ""}
 
     found = map_rows(rows, find, recipe, "find_problem", f"Checking {Path(source).name}", batched=False)
-    bad = [BadRow(number, text) for number, text in enumerate(found["problem"], start=1) if text]
+    places = rows._indices.column(0).to_pylist() if rows._indices is not None else range(len(rows))
+    wrong = [(index, text) for index, text in enumerate(found["problem"]) if text]
+    bad = sorted(BadRow(places[index] + 1, text) for index, text in wrong)  # as the file counts them
     if not bad:
         return rows
     text = describe_bad_rows(source, bad, len(rows))
@@ -45,7 +48,7 @@ def drop_bad_rows(rows: Any, recipe: Recipe, source: str) -> Any:
     if not recipe.data.skip_bad_rows:
         raise TaskError(f"{text} Mend them, or leave them out with --skip_bad_rows.")
     logger.warning("%s They are left out.", text)
-    left_out = {number - 1 for number, _ in bad}
+    left_out = {index for index, _ in wrong}
     return rows.select([index for index in range(len(rows)) if index not in left_out])
 
 
@@ -110,11 +113,14 @@ def describe_making(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
+@cache
 def source_of(kind: type) -> str:
-    """The text of the files that a class and those it is made of are written in."""
+    """The text of the files that a recipe and all that tasks share are written in."""
+    home = Path(footplate.__file__).parent
+    texts = [path.read_text(encoding="utf-8") for path in sorted(home.glob("tasks/**/*.py"))]
+    texts += [path.read_text(encoding="utf-8") for path in sorted(home.glob("qa/*.py"))]
     modules = {parent.__module__ for parent in kind.__mro__ if parent is not object}
-    texts = []
-    for name in sorted(modules):
+    for name in sorted(name for name in modules if not name.startswith("footplate.")):
         try:
             texts.append(inspect.getsource(sys.modules[name]))
         except (OSError, TypeError, KeyError):  # typed into a console
