@@ -5,6 +5,7 @@ import json
 import pytest
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import load_answerer
 from tasks import pictures, small
 
 
@@ -134,3 +135,17 @@ def test_data_that_is_missing_is_named(tmp_path, monkeypatch, words, message):
     small.write_csv(tmp_path / "train.csv", [{"text": "a"}])
     with pytest.raises(TaskError, match=message):
         train(tmp_path, *words)
+
+
+def test_a_finished_run_answers_for_a_folder_a_picture_and_a_typed_path(tmp_path):
+    train(tmp_path, *folders(tmp_path))
+    answerer = load_answerer(str(tmp_path / "out"), str(tmp_path / "answers"))
+    (tmp_path / "new" / "unknown").mkdir(parents=True)
+    path = tmp_path / "new" / "unknown" / "a.png"
+    pictures.draw("circle", "green").save(path)
+    for source in (tmp_path / "new", path):
+        answers = answerer.answer(answerer.read(str(source)))
+        assert [answer["label"] for answer in answers] == ["green"]
+    assert answerer.answer(answerer.read_line(str(path)))[0]["label"] == "green"
+    with pytest.raises(TaskError, match="there is no file nowhere"):
+        answerer.read_line("nowhere.png")

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from transformers import SegformerConfig
 
 from footplate.tasks import TaskError
+from footplate.tasks.common.answering import load_answerer
 from footplate.tasks.common.masks import measure_masks, random_part
 from footplate.training.seed import set_seed
 from tasks import pictures, small
@@ -140,3 +142,14 @@ def test_a_folder_without_masks_is_refused(tmp_path):
     pictures.write_folders(tmp_path / "train", 2, seed=0)
     with pytest.raises(TaskError, match="there must be a folder images and a folder masks in it"):
         train(tmp_path, "--train_dir", tmp_path / "train")
+
+
+def test_a_finished_run_paints_the_mask_of_a_new_picture(tmp_path, folders):
+    train(tmp_path, *folders)
+    answerer = load_answerer(str(tmp_path / "out"), str(tmp_path / "answers"))
+    pictures.draw("square", "red", 48, (6, 6, 40, 40)).save(tmp_path / "new.png")
+    answer = answerer.answer(answerer.read_line(str(tmp_path / "new.png")))[0]
+    classes = np.asarray(Image.open(answer["mask"]))
+    assert classes.shape == (48, 48)
+    assert classes[23, 23] == 1
+    assert (tmp_path / "answers") in Path(answer["mask"]).parents

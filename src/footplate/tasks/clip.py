@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from footplate import HfArg, PredictionOutput, default_data_collator, set_seed
-from footplate.tasks import Batch, Recipe, Row, TaskError, require_columns, source_name
-from footplate.tasks.common.image_processors import build_image_processor, has_image_processor
+from footplate.tasks import Batch, Recipe, Row, require_columns, source_name
 from footplate.tasks.common.images import ImageFlags, ImageModelFlags, ImageRecipe, decode_picture, name_of
-from footplate.tasks.common.models import load
+from footplate.tasks.common.pairs import load_pair
 from footplate.tasks.common.transforms import BICUBIC, center_crop, resize, to_pixels
-from footplate.tasks.common.vocabulary import train_tokenizer
 
 CAPTION_COLUMNS = ("caption", "captions", "text", "sentence")
 PARTS = ("logits_per_image", "logits_per_text", "text_model_output", "vision_model_output")
@@ -82,27 +80,7 @@ class Clip(ImageRecipe):
 
     def build_processor(self, texts: Iterable[str]) -> Any:
         """A tokenizer and an image processor."""
-        import transformers
-
-        start = self.start
-        if start.train_tokenizer:
-            tokenizer = train_tokenizer(texts, start.vocab_size, "bert")
-            ids = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-            ids.update(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-            self.config.text_config.update(ids)
-        else:
-            name = start.tokenizer_name or start.model_name_or_path
-            if name is None:
-                raise TaskError(
-                    "There is no tokenizer: give --tokenizer_name, or train one: --train_tokenizer."
-                )
-            tokenizer = load(transformers.AutoTokenizer, name, start, use_fast=start.use_fast_tokenizer)
-        name = start.image_processor_name or start.model_name_or_path
-        if name is not None and has_image_processor(name):
-            images = load(transformers.AutoImageProcessor, name, start, backend="pil")
-        else:
-            images = build_image_processor(self.config, start.image_size, {})
-        return transformers.VisionTextDualEncoderProcessor(images, tokenizer)
+        return load_pair(self, texts)
 
     def adjust(self, model: Any) -> Any:
         """The model; parts that are frozen do not learn."""

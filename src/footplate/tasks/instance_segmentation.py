@@ -24,15 +24,15 @@ from footplate.tasks.common.images import (
 )
 from footplate.tasks.common.instances import find_instances, read_map, read_objects, resize_masks
 from footplate.tasks.common.masks import save_mask
+from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe
 from footplate.tasks.common.reading import first_line
 from footplate.tasks.common.transforms import change_light, happens, mirror, resize, to_pixels
-from footplate.tasks.object_detection import DetectionFlags, ObjectDetection
 
 MAP = "annotation"  # column of pictures whose channels are class and object
 
 
 @dataclass
-class InstanceFlags(DetectionFlags):
+class InstanceFlags(ObjectFlags):
     """Size of pictures, and what class 0 means."""
 
     image_height: int = HfArg(default=512, help="Height of pictures.")
@@ -40,10 +40,14 @@ class InstanceFlags(DetectionFlags):
     do_reduce_labels: bool = HfArg(default=False, help="Class 0 of a map is no object.")
 
 
-class InstanceSegmentation(ObjectDetection):
+class InstanceSegmentation(ObjectRecipe):
     """Pictures and the masks of objects, in the form of COCO."""
 
     summary = "Find objects in pictures: classes and masks, from files in the form of COCO."
+    example = (
+        "--model_name_or_path MODEL --train_file train.json --validation_file validation.json "
+        "--image_dir pictures --do_train --do_eval --output_dir out"
+    )
     data_flags = InstanceFlags
     head = "AutoModelForUniversalSegmentation"
     usual_dataset, usual_model = "qubvel-hf/ade20k-mini", "facebook/mask2former-swin-tiny-coco-instance"
@@ -137,10 +141,6 @@ class InstanceSegmentation(ObjectDetection):
                 found = find_instances(torch.as_tensor(logits[index]), torch.as_tensor(pixels[index]), size)
                 scores.add(found, Objects(np.asarray(classes[index]), np.asarray(wanted) > 0))
         return scores.results(self.names)
-
-    def evaluation_sets(self, rows: Mapping[str, Any]) -> dict[str, str]:
-        """The validation set."""
-        return {"validation": ""}
 
     def evaluation_prefix(self, rows: Mapping[str, Any]) -> str:
         """The original's script names the last metrics of a dataset of the Hub test_..."""

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from footplate import EvalPrediction, HfArg, PredictionOutput
-from footplate.tasks import Batch, Row, require_columns, source_name
-from footplate.tasks.common.coco import (
-    change_boxes,
-    clip_boxes,
-    find_annotations,
-    find_bad_box,
-    find_class_names,
-    is_coco,
-    read_coco,
-    size_of_picture,
-)
+from footplate.tasks import Batch, Row
+from footplate.tasks.common.coco import annotate, change_boxes, clip_boxes, size_of_picture
 from footplate.tasks.common.detection_scores import DetectionScores, Objects
-from footplate.tasks.common.images import PICTURES, ImageFlags, ImageRecipe, decode_picture, name_of
-from footplate.tasks.common.labels import name_classes
+from footplate.tasks.common.images import decode_picture, name_of
+from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe
 
 
 @dataclass
-class DetectionFlags(ImageFlags):
+class DetectionFlags(ObjectFlags):
     """Size of pictures."""
 
-    image_dir: str | None = HfArg(
-        default=None, help="Folder of the pictures that a file names (default: its own)."
-    )
     image_square_size: int = HfArg(default=600, help="Pictures are resized to fit in a square of this size.")
-    score_threshold: float = HfArg(default=0.5, help="Objects with lower scores are no answers.")
 
 
-class ObjectDetection(ImageRecipe):
+class ObjectDetection(ObjectRecipe):
     """Pictures and the boxes of objects, in the form of COCO."""
 
     summary = "Find objects in pictures: boxes and classes, from files in the form of COCO."
@@ -50,51 +36,10 @@ class ObjectDetection(ImageRecipe):
     first_flags = ("train_dir", "image_square_size")
     head = "AutoModelForObjectDetection"
     usual_dataset, usual_model = "cppe-5", "facebook/detr-resnet-50"
-    seeds_split = True
-    names: list[str]
-    objects = "objects"  # column of boxes and classes
-
-    def __init__(self, data: Any, start: Any, args: Any) -> None:
-        super().__init__(data, start, args)
-        args.eval_do_concat_batches = False  # pictures differ in the number of their objects
-
-    def read_file(self, path: str, split: str) -> Any:
-        """A file in the form of COCO, a folder that holds one, or a table of pictures and objects."""
-        if Path(path).suffix.lower() in PICTURES:
-            return super().read_file(path, split)
-        file = find_annotations(path, split)
-        if file is None:  # pictures to find objects in
-            return super().read_file(path, split)
-        if file.is_file() and is_coco(file):
-            return read_coco(file, split, self.picture_folder(str(file)))
-        return super().read_file(str(file), split)
-
-    def picture_folder(self, path: str) -> str:
-        """Where pictures are that a file names."""
-        return self.data.image_dir or super().picture_folder(path)
 
     def more_splits(self) -> tuple[str, ...]:
         """The test set of a dataset of the Hub, which the last evaluation is made on."""
         return ("test",) if self.data.dataset_name else ()
-
-    def learn(self, rows: Mapping[str, Any]) -> None:
-        """Find the column of pictures and the classes."""
-        super().learn(rows)
-        for split, part in rows.items():
-            if split != "test":
-                require_columns(part, [self.objects], source_name(self, split), "a column objects")
-        self.names = find_class_names(rows.get("train", next(iter(rows.values()))), self.objects)
-
-    def find_problem(self, row: Row) -> str | None:
-        """A picture that cannot be opened, a box outside of it, a class that training does not know."""
-        problem = super().find_problem(row)
-        if problem is not None or self.objects not in row:
-            return problem
-        return find_bad_box(row[self.objects], size_of_picture(row[self.image]), self.names)
-
-    def configure(self) -> dict[str, Any]:
-        """The classes."""
-        return name_classes(self.names)
 
     def processor_options(self) -> dict[str, Any]:
         """Pictures fit in a square and are filled up to it."""
@@ -105,10 +50,6 @@ class ObjectDetection(ImageRecipe):
             "do_pad": True,
             "pad_size": {"height": side, "width": side},
         }
-
-    def transform(self, split: str) -> Any:
-        """Changed by chance to learn from, as they are to evaluate on."""
-        return self.changed_pictures if split == "train" else self.whole_pictures
 
     def changed_pictures(self, rows: Batch) -> Batch:
         """Each picture, perhaps mirrored, cut or in another light."""
@@ -127,25 +68,10 @@ class ObjectDetection(ImageRecipe):
             image, boxes = change(image, clip_boxes(objects["bbox"], image.size))
             images.append(np.asarray(image))
             number = rows["image_id"][index] if "image_id" in rows else index
-            annotations.append(self.annotate(number, boxes, objects["category"]))
+            annotations.append(annotate(number, boxes, objects["category"], self.names))
         made = self.processor(images=images, annotations=annotations, return_tensors="pt")
         labels = {"labels": made["labels"]} if self.objects in rows else {}
         return {"pixel_values": list(made["pixel_values"]), **labels}
-
-    def annotate(self, number: int, boxes: Any, classes: list[Any]) -> dict[str, Any]:
-        """The objects of a picture as the processor takes them."""
-        places = {name: place for place, name in enumerate(self.names)}
-        entries = [
-            {
-                "image_id": number,
-                "category_id": places[name] if isinstance(name, str) else name,
-                "bbox": box.tolist(),
-                "area": float(box[2] * box[3]),
-                "iscrowd": 0,
-            }
-            for box, name in zip(boxes, classes, strict=True)
-        ]
-        return {"image_id": number, "annotations": entries}
 
     def collator(self) -> Any:
         """Pictures in one tensor, objects as a list."""
@@ -200,14 +126,16 @@ class ObjectDetection(ImageRecipe):
 
     def describe(self, found: Mapping[str, Any]) -> list[Row]:
         """The objects of a picture in words."""
-        return [
+        entries = zip(found["labels"], found["scores"], found["boxes"], strict=True)
+        objects = [
             {
                 "label": self.names[int(label)],
                 "score": round(float(score), 4),
                 "box": [round(float(value), 1) for value in box],
             }
-            for label, score, box in zip(found["labels"], found["scores"], found["boxes"], strict=True)
+            for label, score, box in entries
         ]
+        return sorted(objects, key=lambda entry: -entry["score"])
 
 
 def collate(rows: list[Any]) -> dict[str, Any]:

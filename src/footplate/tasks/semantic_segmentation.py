@@ -25,11 +25,11 @@ from footplate.tasks.common.labels import name_classes
 from footplate.tasks.common.masks import (
     IGNORED,
     NAMES_FILE,
-    count_classes,
     find_names,
     find_unfit_mask,
     mask_picture,
     measure_masks,
+    name_numbers,
     random_part,
     read_pairs,
     save_mask,
@@ -105,12 +105,9 @@ class SemanticSegmentation(ImageRecipe):
                 require_columns(part, [self.mask], source_name(self, split), "--label_column_name")
         hub_file = find_hub_file(self.data.dataset_name, NAMES_FILE, self.start)
         names = find_names([*self.files().values(), *([hub_file] if hub_file else [])])
-        if names is None:
-            self.num_values = count_classes(first[self.mask])
-            names = [str(number) for number in range(self.data.do_reduce_labels, self.num_values)]
-        else:
-            self.num_values = len(names) + self.data.do_reduce_labels
-        self.names = names
+        skipped = int(self.data.do_reduce_labels)
+        self.names = names or name_numbers(first[self.mask], skipped)
+        self.num_values = len(self.names) + skipped
 
     def find_problem(self, row: Row) -> str | None:
         """A picture that cannot be opened, a mask of another size or with unknown classes."""

@@ -139,6 +139,21 @@ def clip_boxes(boxes: Any, size: tuple[int, int]) -> Boxes:
     return corners
 
 
+def annotate(number: int, boxes: Boxes, classes: list[Any], names: list[str]) -> dict[str, Any]:
+    """The objects of a picture as image processors take them."""
+    entries = [
+        {
+            "image_id": number,
+            "category_id": names.index(name) if isinstance(name, str) else name,
+            "bbox": box.tolist(),
+            "area": float(box[2] * box[3]),
+            "iscrowd": 0,
+        }
+        for box, name in zip(boxes, classes, strict=True)
+    ]
+    return {"image_id": number, "annotations": entries}
+
+
 def change_boxes(image: Any, boxes: Boxes) -> tuple[Any, Boxes]:
     """A picture and its boxes, perhaps without a part of the border, mirrored, or in another light."""
     if happens(0.2) and len(boxes):

@@ -111,6 +111,11 @@ def count_classes(values: Iterable[Any]) -> int:
     return largest + 1
 
 
+def name_numbers(values: Iterable[Any], skipped: int) -> list[str]:
+    """The classes that occur in masks, named by their numbers, without the first ones."""
+    return [str(number) for number in range(skipped, count_classes(values))]
+
+
 def find_names(folders: Iterable[str]) -> list[str] | None:
     """The names of classes in `id2label.json` of a folder or the one that it is in."""
     for folder in folders:
