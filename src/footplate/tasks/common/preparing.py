@@ -114,11 +114,16 @@ def describe_making(recipe: Recipe) -> str:
 
 
 @cache
+def read_shared_source() -> str:
+    """The text of all files that tasks are written in."""
+    home = Path(footplate.__file__).parent
+    files = [*home.glob("tasks/**/*.py"), *home.glob("qa/*.py")]
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(files))
+
+
 def source_of(kind: type) -> str:
     """The text of the files that a recipe and all that tasks share are written in."""
-    home = Path(footplate.__file__).parent
-    texts = [path.read_text(encoding="utf-8") for path in sorted(home.glob("tasks/**/*.py"))]
-    texts += [path.read_text(encoding="utf-8") for path in sorted(home.glob("qa/*.py"))]
+    texts = [read_shared_source()]
     modules = {parent.__module__ for parent in kind.__mro__ if parent is not object}
     for name in sorted(name for name in modules if not name.startswith("footplate.")):
         try:
