@@ -36,7 +36,7 @@ def save_card(recipe: Recipe, name: str, results: dict[str, float], folder: Path
         f"A model for `{name}`, {origin} on {source}.",
         "",
     ]
-    figures = {key: value for key, value in results.items() if key.startswith(("eval_", "predict_"))}
+    figures = {key: value for key, value in results.items() if key.startswith(("eval_", "test_", "predict_"))}
     if figures:
         lines += ["## Results", "", "| | |", "|---|---|"]
         lines += [
