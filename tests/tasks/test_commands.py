@@ -127,3 +127,22 @@ def test_a_script_of_ones_own_runs_by_itself_and_by_the_command(finished, tmp_pa
     assert written.startswith("number\tanswer")
     assert main(["run", str(script), *words, "--overwrite_output_dir"]) == 0
     assert main(["new", "classification", str(script)]) == 2
+
+
+def test_an_evaluation_alone_leaves_the_settings_of_training_as_they_are(finished):
+    kept = {name: (finished / "out" / name).read_bytes() for name in ("run.yaml", "task.json", "README.md")}
+    words = ["--do_train=False", "--do_eval", "--validation_file", str(finished / "train.csv")]
+    words += ["--model_name_or_path", str(finished / "out"), "--train_tokenizer=False"]
+    assert main(["run", str(finished / "out" / "run.yaml"), *words]) == 0
+    assert {name: (finished / "out" / name).read_bytes() for name in kept} == kept
+
+
+def test_a_shell_completes_tasks_and_flags(capsys, tmp_path):
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion.sh"
+    script.write_text(capsys.readouterr().out)
+    ask = "; COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _footplate; echo ${COMPREPLY[@]}"
+    for words, expected in (("footplate run glu", "glue"), ("footplate run qa --doc_", "--doc_stride")):
+        command = f"source {script}; COMP_WORDS=({words}){ask}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [expected]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import footplate
+from footplate.report.files import save_text
 from footplate.tasks.common.parsing import given_arguments
 
 if TYPE_CHECKING:
@@ -48,4 +49,4 @@ def save_card(recipe: Recipe, name: str, results: dict[str, float], folder: Path
         f"| {key} | {value} |" for key, value in given_arguments(recipe.args).items() if key != "output_dir"
     ]
     lines += ["", f"Made with footplate {footplate.__version__}.", ""]
-    (folder / CARD).write_text("\n".join(lines), encoding="utf-8")
+    save_text("\n".join(lines), folder / CARD)

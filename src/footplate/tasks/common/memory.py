@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from footplate.report.files import save_text
 from footplate.tasks.common.catalog import find_recipe
 from footplate.tasks.common.parsing import RUN_FILE, parse_flags, read_settings
 from footplate.tasks.common.preparing import is_plain
@@ -19,7 +20,7 @@ def save_learned(recipe: Recipe, folder: Path) -> None:
     """Write what the recipe has learned from the data: columns, classes."""
     learned = {name: value for name, value in vars(recipe).items() if is_plain(value)}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LEARNED_FILE).write_text(json.dumps(learned, indent=2, ensure_ascii=False), encoding="utf-8")
+    save_text(json.dumps(learned, indent=2, ensure_ascii=False), folder / LEARNED_FILE)
 
 
 def load_recipe(folder: Path, output_dir: str) -> tuple[str, Recipe]:

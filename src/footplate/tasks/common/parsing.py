@@ -11,6 +11,7 @@ from typing import Any
 
 from footplate import HfArgumentParser, TrainingArguments
 from footplate.arguments.parser import read_config
+from footplate.report.files import save_text
 from footplate.tasks.common.flags import OLD_FLAGS
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.recipe import Recipe
@@ -144,7 +145,7 @@ def save_settings(recipe: Recipe, name: str, folder: Path) -> None:
                 settings[field.name] = value
     settings.update(given_arguments(recipe.args))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RUN_FILE).write_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), "utf-8")
+    save_text(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), folder / RUN_FILE)
 
 
 def given_arguments(args: TrainingArguments) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class Recipe:
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """What a prediction says about each row, in the task's own terms."""
-        raise NotImplementedError(f"{type(self).__name__} must define answers(rows, features, output)")
+        raise TaskError("`footplate predict` has no answers for this task: its recipe does not define any.")
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """Write predictions as the script of the original does."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from footplate import SampleCallback, Trainer, get_last_checkpoint, set_seed
+from footplate import SampleCallback, Trainer, TrainerCallback, get_last_checkpoint, set_seed
 from footplate.tasks.common.card import save_card
 from footplate.tasks.common.memory import save_learned
 from footplate.tasks.common.models import load_config, load_model, load_processor
@@ -47,9 +47,7 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
     checkpoint = find_checkpoint(recipe)
     set_seed(args.seed)
     job = build_job(recipe)
-    if args.should_save:
-        save_settings(recipe, name, Path(args.output_dir))
-        save_learned(recipe, Path(args.output_dir))
+    job.trainer.add_callback(KeepSettings(recipe, name))
     results: dict[str, float] = {}
     if args.do_train:
         results.update(train(job, checkpoint))
@@ -57,9 +55,27 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
         results.update(evaluate(job))
     if args.do_predict:
         results.update(predict(job))
-    if args.should_save:
+    if args.do_train and args.should_save:
         save_card(recipe, name, results, Path(args.output_dir))
     return results
+
+
+class KeepSettings(TrainerCallback):
+    """Writes the settings of a run when training begins: by then its folder is locked against other runs.
+
+    Args:
+        recipe: The task with its flags.
+        name: Its name.
+    """
+
+    def __init__(self, recipe: Recipe, name: str) -> None:
+        self.recipe, self.name = recipe, name
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write `run.yaml` and `task.json`."""
+        if args.should_save:
+            save_settings(self.recipe, self.name, Path(args.output_dir))
+            save_learned(self.recipe, Path(args.output_dir))
 
 
 def find_checkpoint(recipe: Recipe) -> str | bool | None:
