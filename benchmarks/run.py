@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import time
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -71,6 +72,10 @@ RANKED_VARIANTS = {
     "MLP 16-32-32-4, batch 8": {"workload": "classes", "steps": 1201, "skip_steps": 200},
     "4.5 million weights, batch 8": {"workload": "small_tower", "steps": 170, "skip_steps": 19},
 }
+TURNS = {
+    "MLP 16-32-32-4, batch 8": {"workload": "classes", "steps": 3001},
+    "4.5 million weights, batch 8": {"workload": "small_tower", "steps": 361},
+}
 SAVERS = ("transformers", "Lightning", "Accelerate", "footplate")  # the first is the yardstick
 SAVES = {"workload": "tower", "batch_size": 1, "learning_rate": 1e-5, "steps": 120, "save_steps": 30}
 QUICK_SAVES = SAVES | {"steps": 8, "save_steps": 4}
@@ -127,6 +132,31 @@ def measure_ranks(options: argparse.Namespace) -> dict[str, Any]:
         raw[title] = interleave(jobs, options.rounds)
         print_times(f"One update of each of 2 processes: {title}", raw[title], "step", "µs", 1e6)
     return raw
+
+
+def measure_turns(options: argparse.Namespace) -> dict[str, Any]:
+    """Footplate and the DDP loop by hand in the same two processes, in turn."""
+    raw: dict[str, Any] = {}
+    lines = []
+    for title, variant in TURNS.items():
+        settings = {"ranks": 2} | variant | ({"steps": 121} if options.quick else {})
+        for way, finds_unused in {"neither finds unused parameters": False, "both do": None}.items():
+            settings["finds_unused"] = finds_unused
+            results = [run_ranks("in_turn", settings) for _ in range(options.rounds)]
+            raw[f"{title}, {way}"] = results
+            lines += [[title, way, *describe_turns(result)] for result in results]
+    header = ["", "", "hand-written, µs", "footplate", "ratio", "quartiles"]
+    print_table("Footplate and hand-written DDP in turn: CPU time of one update, medians", header, lines)
+    return raw
+
+
+def describe_turns(result: Result) -> list[str]:
+    """The medians of one run, and where half of the ratios of its blocks lie."""
+    if "error" in result:
+        return [result["error"], "", "", ""]
+    low, middle, high = statistics.quantiles(result["ratio"], n=4)
+    times = [f"{1e6 * statistics.median(result[key]):.0f}" for key in ("hand_cpu", "step_cpu")]
+    return [*times, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"]
 
 
 def measure_start(options: argparse.Namespace) -> dict[str, Any]:
@@ -300,6 +330,7 @@ def measure_packing(options: argparse.Namespace) -> dict[str, list[Result]]:
 BENCHMARKS = {
     "step": measure_steps,
     "ranks": measure_ranks,
+    "turns": measure_turns,
     "start": measure_start,
     "padding": measure_padding,
     "save": measure_saves,

@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 RandomStates = dict[str, Any]
 
-_MT19937_BYTES = 625 * 4  # 624 words and the position among them
-_known_numpy: tuple[bytes, Any] = (b"", None)  # the generator's memory, and the state it stands for
+_Words = ctypes.c_uint32 * 625  # numpy's generator: 624 words, and the position among them
+_known_numpy: tuple[tuple[int, ...], Any] = ((), None)  # what tells its states apart, and the last one
 
 
 class Held(Protocol):
@@ -169,19 +169,26 @@ def _checked(state: Any) -> Any:
 def _numpy_state() -> Any:
     """numpy's global state; the last copy again if nothing was drawn since, as a new one takes 40 µs.
 
-    numpy draws normal numbers in pairs and may hold one back, which leaves no trace in the memory that is
-    compared. A copy that holds one back is therefore never used again.
+    Each draw moves the position, and a new seed or the 624th draw changes all words but the first: the
+    position and three words tell states apart. numpy draws normal numbers in pairs and may hold one back,
+    which leaves no trace there. A copy that holds one back is therefore never used again.
     """
     global _known_numpy
     generator = get_bit_generator()
     if not isinstance(generator, np.random.MT19937):
         return np.random.get_state()
-    memory = ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
-    if memory != _known_numpy[0]:
+    words = _words_at(generator.ctypes.state_address)
+    mark = (words[624], words[1], words[2], words[3])
+    if mark != _known_numpy[0]:
         state: Any = np.random.get_state()
         holds_one_back = state[3]
-        _known_numpy = (b"" if holds_one_back else memory, state)
+        _known_numpy = (() if holds_one_back else mark, state)
     return _known_numpy[1]
+
+
+@functools.lru_cache(maxsize=1)  # the generator stays the same
+def _words_at(address: int) -> Any:
+    return _Words.from_address(address)
 
 
 @functools.cache  # asking torch takes 15 µs, and the answer stays the same

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from footplate.tasks.common.answering import answer_lines, load_answerer
 from footplate.tasks.common.catalog import find_recipe
 from footplate.tasks.common.parsing import parse_flags
 from footplate.tasks.common.running import run_task
@@ -25,6 +26,11 @@ SIZES = {
 def run(task: str, *words: Any) -> dict[str, float]:
     """The metrics of `footplate run TASK words`, in this process."""
     return run_task(parse_flags(find_recipe(task), [str(word) for word in words]), task)
+
+
+def answers_of(folder: Path, *lines: str, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """What `footplate predict` says about lines that are typed."""
+    return list(answer_lines(load_answerer(str(folder), flags=flags), lines))
 
 
 def from_scratch(kind: str, vocab_size: int = 400) -> list[str]:

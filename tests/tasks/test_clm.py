@@ -17,6 +17,11 @@ def test_the_next_word_is_learned(tmp_path):
     written = small.results_of(tmp_path / "out")
     assert written["perplexity"] == results["perplexity"]
     assert {"train_samples", "eval_samples", "eval_accuracy", "epoch", "train_loss"} <= set(written)
+    [answer] = small.answers_of(tmp_path / "out", "five six seven", flags=["max_new_tokens=1"])
+    assert answer == {"text": "five six seven", "continuation": " eight"}
+    long = " ".join(["one two three four five six seven eight"] * 40)  # more than the model has places for
+    [answer] = small.answers_of(tmp_path / "out", long, flags=["max_new_tokens=1"])
+    assert answer["continuation"] == " one"
 
 
 def test_losses_are_those_of_transformers_to_the_last_bit(tmp_path):

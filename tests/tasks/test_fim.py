@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasks import running_text, small
-from tasks.running_text import COMMON, SAME_FLAGS, job_of, rhymes, train, write_text
+from tasks.running_text import COMMON, SAME_FLAGS, echoes, job_of, rhymes, train, write_text
 
 NAMES = ("<fim_prefix>", "<fim_middle>", "<fim_suffix>")
 
@@ -14,6 +14,15 @@ def test_words_are_learned_in_texts_that_are_taken_apart(tmp_path):
     results = train(tmp_path, "fim", "gpt2", "--block_size", 32, "--num_train_epochs", 6)
     assert results["eval_accuracy"] > 0.6  # chance: 0.15 and less; where a part begins cannot be known
     assert small.results_of(tmp_path / "out")["perplexity"] == results["perplexity"]
+
+
+def test_a_gap_is_filled_in(tmp_path):
+    words = ("--block_size", 32, "--num_train_epochs", 10, "--fim_rate", 0.9)
+    train(tmp_path, "fim", "gpt2", *words, lines=echoes(200, 0))
+    lines = ("four four four<FILL_ME> four four four", "two two two<FILL_ME> two two two", "no gap")
+    *filled, refused = small.answers_of(tmp_path / "out", *lines, flags=["max_new_tokens=3"])
+    assert [answer["middle"].split()[0] for answer in filled] == ["four", "two"]  # chance: one of eight each
+    assert "write <FILL_ME> once" in refused["error"]
 
 
 def take_apart(tokenizer, seed, fim_rate, fim_spm_rate):

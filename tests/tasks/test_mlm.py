@@ -12,6 +12,13 @@ def test_hidden_words_are_found(tmp_path):
     results = train(tmp_path, "mlm", "bert", *words, lines=echoes(200, 0))
     assert results["eval_accuracy"] > 0.9  # chance: 0.13
     assert small.results_of(tmp_path / "out")["perplexity"] == results["perplexity"]
+    line = "four four <mask> four four four [MASK] four four four four four"
+    filled, refused = small.answers_of(tmp_path / "out", line, "four four")
+    assert filled["text"] == " ".join(["four"] * 12)
+    assert [guess[0]["word"] for guess in filled["masks"]] == ["four", "four"]
+    assert filled["masks"][0][0]["score"] > 0.5
+    assert len(filled["masks"][0]) == 5
+    assert "hides no word" in refused["error"]
 
 
 def measure(prediction):

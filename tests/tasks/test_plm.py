@@ -12,6 +12,9 @@ def test_tokens_are_predicted_from_the_others(tmp_path):
     results = train(tmp_path, "plm", "xlnet", *words, lines=echoes(200, 0))
     assert results["perplexity"] < 4  # chance: 8 words and the end
     assert small.results_of(tmp_path / "out")["perplexity"] == results["perplexity"]
+    line = "four four four four four four"
+    [answer] = small.answers_of(tmp_path / "out", line, flags=["max_new_tokens=2"])
+    assert answer == {"text": line, "continuation": " four four"}
 
 
 def test_losses_are_those_of_transformers_to_the_last_bit(tmp_path):

@@ -60,29 +60,29 @@ class Listeners:
 
     def __init__(self) -> None:
         self.callbacks: list[Any] = []  # those that the rest was computed from
-        self._found: dict[str, list[tuple[Any, dict[str, Any], bool]]] = {}
+        self._own: list[dict[str, Any]] = []  # what is set on each of them
+        self._found: dict[str, list[Listener]] = {}
 
     def of(self, event: str, callbacks: list[Any]) -> list[Listener]:
         """The methods to call, in order. A method that was set on a callback since the last look is found."""
         if callbacks != self.callbacks:  # 40 ns; users may change the list in place
             self.forget(callbacks)
-        entries = self._found.get(event)
-        if entries is None:
-            entries = self._found[event] = [_look_at(callback, event) for callback in callbacks]
-        return [
-            getattr(callback, event) for callback, own, is_listener in entries if is_listener or event in own
-        ]
+        found = self._found.get(event)
+        if found is None:
+            methods = [find_listener(callback, event) for callback in callbacks]
+            found = self._found[event] = [method for method in methods if method is not None]
+        for own in self._own:
+            if event in own:  # it may have been set, or set again, at any time
+                return [
+                    method for callback in callbacks if (method := find_listener(callback, event)) is not None
+                ]
+        return found
 
     def forget(self, callbacks: list[Any]) -> None:
         """Look at every class again at the next event."""
         self._found.clear()
         self.callbacks = list(callbacks)
-
-
-def _look_at(callback: Any, event: str) -> tuple[Any, dict[str, Any], bool]:
-    """A callback, what is set on it, and whether its class has a method for `event`."""
-    own = getattr(callback, "__dict__", {})
-    return callback, own, event not in own and find_listener(callback, event) is not None
+        self._own = [getattr(callback, "__dict__", {}) for callback in callbacks]
 
 
 class CallbackHandler(TrainerCallback):
@@ -115,6 +115,7 @@ class CallbackHandler(TrainerCallback):
         self.recorders: list[Any] = []
         self.reporters: list[Any] = []
         self._listeners, self._first, self._last = Listeners(), Listeners(), Listeners()
+        self._silent: frozenset[str] = frozenset()  # frequent events that no recorder or reporter listens to
         for callback in callbacks:
             self.add_callback(callback)
         if not any(_is_a(callback, "DefaultFlowCallback") for callback in self.callbacks):
@@ -192,8 +193,9 @@ class CallbackHandler(TrainerCallback):
             self.look_again()  # a script may have assigned a method to a class meanwhile
             if event in OWN_EVENTS and not all(hasattr(callback, event) for callback in self.callbacks):
                 call = CallbackHandler.call_event.__get__(self)  # a library's asks every callback for it
-        if self.recorders:
-            control = self._call(self._first.of(event, self.recorders), args, state, control, kwargs)
+        if event in self._silent:
+            return call(event, args, state, control, **kwargs)
+        control = self._call(self._first.of(event, self.recorders), args, state, control, kwargs)
         control = call(event, args, state, control, **kwargs)
         if self.reporters:
             control = self._call(self._last.of(event, self.reporters), args, state, control, kwargs)
@@ -204,6 +206,9 @@ class CallbackHandler(TrainerCallback):
         self._listeners.forget(self.callbacks)
         self._first.forget(self.recorders)
         self._last.forget(self.reporters)
+        ours = [*self.recorders, *self.reporters]
+        heard = {event for event in FREQUENT_EVENTS for one in ours if find_listener(one, event) is not None}
+        self._silent = FREQUENT_EVENTS - heard
 
     def _call(
         self,

@@ -24,6 +24,14 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--output", metavar="FILE", help="Write one JSON object per row; default: print them."
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="flags",
+        metavar="FLAG=VALUE",
+        help="A flag of the task that differs from that of the run, such as max_new_tokens=20; repeatable.",
+    )
     parser.set_defaults(run=run)
 
 
@@ -33,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
     logging.getLogger("footplate").setLevel(logging.ERROR)
     output_dir = str(Path(options.output).resolve().parent) if options.output else None
-    answerer = load_answerer(options.folder, output_dir)
+    answerer = load_answerer(options.folder, output_dir, options.flags)
     if options.input == "-":
         for answer in answer_lines(answerer, sys.stdin):
             print(json.dumps(answer, ensure_ascii=False), flush=True)

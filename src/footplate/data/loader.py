@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -386,6 +387,7 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
+@functools.cache
 def can_pin() -> bool:
     """Whether there is a device that reads pinned memory."""
     if torch.backends.mps.is_available():

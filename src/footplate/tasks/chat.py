@@ -24,13 +24,14 @@ from footplate.tasks.common.conversations import (
     give_template,
     keep_labelled,
     labels_of,
+    prompt_of_row,
     read_template,
-    reply,
     texts_of_row,
     tokens_of_row,
 )
 from footplate.tasks.common.models import fit_embeddings, load_processor
 from footplate.tasks.common.packing import PackedCollator, find_collator, pack_rows
+from footplate.tasks.common.writing import write_on
 
 
 @dataclass
@@ -150,12 +151,13 @@ class Chat(Recipe):
         """A question that was typed."""
         return {self.column: [{"role": "user", "content": line}] if self.column == "messages" else line}
 
-    def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
+    def reply(self, model: Any, rows: Any) -> list[Row]:
         """What the model says when it is the assistant's turn."""
         length = self.data.max_new_tokens
-        return [{"answer": reply(self.model, self.processor, row, length)} for row in rows]
+        prompts = [prompt_of_row(self.processor, row) for row in rows]
+        return [{"answer": write_on(model, self.processor, prompt, length)} for prompt in prompts]
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One line of JSON for each answer."""
-        lines = [json.dumps(answer, ensure_ascii=False) for answer in self.answers(rows, features, output)]
+        lines = [json.dumps(answer, ensure_ascii=False) for answer in self.reply(self.model, rows)]
         (folder / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,8 +10,11 @@ import numpy as np
 import torch
 
 from footplate import HfArg
-from footplate.tasks import Batch, ModelFlags
+from footplate.tasks import Batch, ModelFlags, Row, TaskError
 from footplate.tasks.common.blocks import BlockFlags, NextToken
+from footplate.tasks.common.writing import write_on
+
+GAP = "<FILL_ME>"  # where the middle is missing in a text to complete
 
 
 @dataclass
@@ -92,6 +95,22 @@ class FillInTheMiddle(NextToken):
         if draws.binomial(1, data.fim_spm_rate):
             return [prefix, suffix, *after, mark, *before, *middle]
         return [prefix, *before, suffix, *after, mark, *middle]
+
+    def reply(self, model: Any, rows: Any) -> list[Row]:
+        """What is missing in each text."""
+        return [{"middle": self.fill_in(model, text)} for text in rows[self.column]]
+
+    def fill_in(self, model: Any, text: str) -> str:
+        """The middle between what stands before the gap and what stands after it."""
+        if text.count(GAP) != 1:
+            raise TaskError(f"{text[:60]!r}: write {GAP} once, where the middle is missing.")
+        data, tokenizer = self.data, self.processor
+        before, after = tokenizer(text.split(GAP), add_special_tokens=False)["input_ids"]
+        marks = [data.fim_prefix_token, data.fim_suffix_token, data.fim_middle_token, data.pad_token]
+        prefix, suffix, middle, filler = tokenizer.convert_tokens_to_ids(marks)
+        tokens = [prefix, *before, suffix, *after, middle]
+        ends = [prefix, suffix, *([filler] if data.truncate_or_pad else [])]
+        return write_on(model, tokenizer, tokens, data.max_new_tokens, ends)
 
 
 def draw_like(known: torch.Tensor, count: int) -> torch.Tensor:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from footplate import DataCollatorForLanguageModeling, EvalPrediction, HfArg
-from footplate.tasks import TaskError
+from footplate.tasks import Row, TaskError
 from footplate.tasks.common.blocks import MAX_LENGTH, LineBlocks, LineFlags, token_accuracy
+
+MASK_WORDS = ("[MASK]", "<mask>")  # understood in a text, whatever the tokenizer calls it
+NUM_GUESSES = 5
 
 
 @dataclass
@@ -53,3 +58,30 @@ class MaskedLanguageModeling(LineBlocks):
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """The share of hidden tokens that are found."""
         return {"accuracy": token_accuracy(prediction.predictions, prediction.label_ids)}
+
+    @torch.no_grad()
+    def reply(self, model: Any, rows: Any) -> list[Row]:
+        """Each text with its masks filled in, and the likeliest words of each mask."""
+        return [self.fill_in(model, text) for text in rows[self.column]]
+
+    def fill_in(self, model: Any, text: str) -> Row:
+        """A text with its masks filled in, each by itself."""
+        tokenizer = self.processor
+        for word in MASK_WORDS:
+            text = text.replace(word, tokenizer.mask_token)
+        tokens = tokenizer(text, truncation=True, max_length=self.length, return_tensors="pt")
+        places = (tokens["input_ids"][0] == tokenizer.mask_token_id).nonzero()[:, 0]
+        if not len(places):
+            raise TaskError(f"{text[:60]!r} hides no word. Write {tokenizer.mask_token} in its place.")
+        chances = model(**tokens.to(model.device)).logits[0, places].float().softmax(dim=-1)
+        best, words = chances.topk(min(NUM_GUESSES, chances.shape[-1]))
+        guesses = [
+            [
+                {"word": tokenizer.decode(word).strip(), "score": score}
+                for word, score in zip(*pair, strict=True)
+            ]
+            for pair in zip(words.tolist(), best.tolist(), strict=True)
+        ]
+        for guess in guesses:
+            text = text.replace(tokenizer.mask_token, guess[0]["word"], 1)
+        return {"text": text, "masks": guesses}

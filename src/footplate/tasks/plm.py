@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from footplate import DataCollatorForPermutationLanguageModeling, HfArg
-from footplate.tasks import Batch, ModelFlags, TaskError
-from footplate.tasks.common.blocks import LineBlocks, LineFlags
+from footplate.tasks import Batch, ModelFlags, Row, TaskError
+from footplate.tasks.common.blocks import LineBlocks, LineFlags, continue_texts
 
 
 @dataclass
@@ -19,6 +19,7 @@ class PermutationFlags(LineFlags):
         default=1 / 6, help="Length of a span of predicted tokens, as a share of the text around it."
     )
     max_span_length: int = HfArg(default=5, help="Longest span of predicted tokens.")
+    max_new_tokens: int = HfArg(default=50, help="Tokens of an answer of `footplate predict`, at most.")
 
 
 @dataclass
@@ -64,3 +65,7 @@ class PermutationLanguageModeling(LineBlocks):
             plm_probability=self.data.plm_probability,
             max_span_length=self.data.max_span_length,
         )
+
+    def reply(self, model: Any, rows: Any) -> list[Row]:
+        """How each text goes on."""
+        return continue_texts(model, self.processor, rows[self.column], self.data.max_new_tokens)

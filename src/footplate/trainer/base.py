@@ -226,9 +226,9 @@ class TrainerBase:
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """Items the loss of these batches is divided by, or None where each batch averages by itself."""
-        is_shared = self.args.world_size > 1 and self._current_evaluation is None
-        if is_shared:  # a rank without rows of its own got one that does not count
-            weights = self._current_run.feed.weights()
+        is_shared = self._current_evaluation is None and not self._current_run.accord.is_alone
+        if is_shared and (weights := self._current_run.feed.weights()):
+            # a rank without rows of its own got one that does not count
             batch_samples = [batch for batch, weight in zip_longest(batch_samples, weights) if weight != 0.0]
         if self.args.weighs_items:
             names, shifted = self.label_names, self._items_are_shifted

@@ -144,8 +144,10 @@ class Stepping(TrainerApi):
         run = self._current_run
         if run.num_flos_parameters is None:
             run.num_flos_parameters = traits.count_flos_parameters(self.model)
+        if run.num_flos_parameters == 0 or not isinstance(inputs, Mapping):
+            return 0
         name = traits.main_input_name(self.model)
-        if run.num_flos_parameters == 0 or not isinstance(inputs, Mapping) or name not in inputs:
+        if name not in inputs:
             return 0
         return float(6 * inputs[name].numel() * run.num_flos_parameters)
 

@@ -73,7 +73,8 @@ class Accord:
             control.should_save |= wants_save
             return
         self._wants_save |= wants_save
-        self._exchange(control, self._heard.updates)
+        if self._heard.updates or not self._updates.waits():
+            self._exchange(control, self._heard.updates)
 
     def on_epoch_end(self, control: TrainerControl) -> None:
         """At the end of an epoch, let all ranks do what one of them asks for."""

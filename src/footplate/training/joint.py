@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from footplate import comm
 
-CHECK_SECONDS = 0.2  # between two exchanges, where nothing needs one at every update
+CHECK_SECONDS = 1.0  # between two exchanges, where nothing needs one at every update
 MAX_TURNS = 1000
 
 
@@ -15,7 +15,7 @@ class JointDecisions:
     """Wishes of any rank become those of all, in one small exchange.
 
     A wish that depends on the step alone is the same on every rank and needs no exchange. Signals and clocks
-    differ; they may wait a moment. So ranks exchange every few turns, as many as take about 0.2 seconds: the
+    differ; they may wait a moment. So ranks exchange every few turns, as many as take about a second: the
     first rank measures it, and tells the others in the exchange itself. Each rank must call `decide` equally
     often.
     """
@@ -25,6 +25,13 @@ class JointDecisions:
         self._is_first = comm.rank() == 0
         self._interval = self._left = 1
         self._since = time.monotonic()
+
+    def waits(self) -> bool:
+        """Whether it is not yet time to ask: the turn counts, and `decide` need not be called in it."""
+        if self._left > 1:
+            self._left -= 1
+            return True
+        return False
 
     def decide(self, wishes: Sequence[int], at_once: bool = False) -> list[int]:
         """How many ranks wish what, as of now; zeros where it is not yet time to ask.

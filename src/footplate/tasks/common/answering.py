@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ class Answerer(NamedTuple):
 
     def answer(self, rows: Any) -> list[Row]:
         """What the model says about each row, in the task's own terms."""
+        if self.recipe.has_own("reply"):
+            return self.recipe.reply(self.model.to(self.recipe.args.device).eval(), rows)
         features = {"test": prepare(self.recipe, rows, "test")}
         trainer = build_trainer(self.recipe, self.model, {"test": rows}, features)
         inputs = self.recipe.prediction_inputs("test", {"test": rows}, features)
@@ -53,14 +55,15 @@ class Answerer(NamedTuple):
         return import_datasets().Dataset.from_list([row])
 
 
-def load_answerer(folder: str, output_dir: str | None = None) -> Answerer:
+def load_answerer(folder: str, output_dir: str | None = None, flags: Sequence[str] = ()) -> Answerer:
     """The model of a finished run, ready to answer.
 
     Args:
         folder: The `output_dir` of the run, or one of its checkpoints.
         output_dir: Where answers that are files go; default: a temporary folder.
+        flags: Flags of the task that differ from those of the run, as `name=value`.
     """
-    _, recipe = load_recipe(Path(folder), output_dir or tempfile.mkdtemp(prefix="footplate-"))
+    _, recipe = load_recipe(Path(folder), output_dir or tempfile.mkdtemp(prefix="footplate-"), flags)
     recipe.config = load_config(recipe)
     recipe.processor = load_processor(recipe, ())
     return Answerer(recipe, load_model(recipe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import FORMS, read_table
 from footplate.tasks.common.recipe import Batch, Recipe, Row
 from footplate.tasks.common.scores import accuracy
+from footplate.tasks.common.writing import write_on
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class BlockFlags(DataFlags):
         default=None, help="Tokens of a block; default: what the tokenizer allows, or 1024 at most."
     )
     keep_linebreaks: bool = HfArg(default=True, help="Keep the line breaks of text files.")
+    max_new_tokens: int = HfArg(default=50, help="Tokens of an answer of `footplate predict`, at most.")
 
 
 @dataclass
@@ -138,6 +140,10 @@ class TextBlocks(Recipe):
         """Add the perplexity."""
         return add_perplexity(metrics)
 
+    def row_of(self, line: str) -> Row:
+        """A text that was typed."""
+        return {self.column: line}
+
 
 class LineBlocks(TextBlocks):
     """Blocks of running text or, if a flag says so, each line by itself."""
@@ -171,6 +177,7 @@ class NextToken(TextBlocks):
 
     head = "AutoModelForCausalLM"
     data_flags = BlockFlags
+    data: BlockFlags
 
     def group(self, rows: Batch) -> Batch:
         """Blocks and their labels."""
@@ -180,6 +187,19 @@ class NextToken(TextBlocks):
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """The share of tokens that are predicted."""
         return {"accuracy": next_token_accuracy(prediction.predictions, prediction.label_ids)}
+
+    def reply(self, model: Any, rows: Any) -> list[Row]:
+        """How each text goes on."""
+        return continue_texts(model, self.processor, rows[self.column], self.data.max_new_tokens)
+
+
+def continue_texts(model: Any, tokenizer: Any, texts: Iterable[str], max_new_tokens: int) -> list[Row]:
+    """How each text goes on, always with the most likely token."""
+    made = [(text, tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    return [
+        {"text": text, "continuation": write_on(model, tokenizer, tokens, max_new_tokens)}
+        for text, tokens in made
+    ]
 
 
 def keep_best(logits: Any, labels: Any) -> Any:

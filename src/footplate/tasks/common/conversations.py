@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from footplate.tasks.common.blocks import IGNORED
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.recipe import Batch, Row
@@ -145,20 +143,6 @@ def prompt_of_row(tokenizer: Any, row: Row) -> list[int]:
         messages = messages[:-1]
     text = render(tokenizer, messages, row.get("tools"), asks=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def reply(model: Any, tokenizer: Any, row: Row, max_new_tokens: int) -> str:
-    """What the model says next, always the most likely token."""
-    prompt = torch.tensor([prompt_of_row(tokenizer, row)], device=model.device)
-    made = model.generate(
-        input_ids=prompt,
-        attention_mask=torch.ones_like(prompt),
-        do_sample=False,
-        max_new_tokens=max_new_tokens,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return str(tokenizer.decode(made[0, prompt.shape[1] :], skip_special_tokens=True))
 
 
 def keep_labelled(rows: Batch) -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ def save_learned(recipe: Recipe, folder: Path) -> None:
     save_text(json.dumps(learned, indent=2, ensure_ascii=False), folder / LEARNED_FILE)
 
 
-def load_recipe(folder: Path, output_dir: str) -> tuple[str, Recipe]:
+def load_recipe(folder: Path, output_dir: str, flags: Sequence[str] = ()) -> tuple[str, Recipe]:
     """The name and the recipe of a finished run, which starts from its model.
 
     Args:
         folder: The `output_dir` of the run, or one of its checkpoints.
         output_dir: Where to write what comes up.
+        flags: Flags that differ from those of the run, as `name=value`.
     """
     home = folder if (folder / RUN_FILE).is_file() else folder.parent
     if not (home / RUN_FILE).is_file() or not (home / LEARNED_FILE).is_file():
@@ -41,7 +43,7 @@ def load_recipe(folder: Path, output_dir: str) -> tuple[str, Recipe]:
     settings = {"do_train": False, "do_eval": False, "do_predict": False, "eval_strategy": "no"}
     words += [str(folder), *(f"--{key}={value}" for key, value in settings.items())]
     words += ["--load_best_model_at_end=False", "--disable_tqdm=True", "--save_strategy=no"]
-    recipe = parse_flags(find_recipe(name), words)
+    recipe = parse_flags(find_recipe(name), [*words, *(f"--{flag}" for flag in flags)])
     forget_origins(recipe, str(folder))
     if adapter.is_file():  # the rest of the model is where training took it
         recipe.start.config_name = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]

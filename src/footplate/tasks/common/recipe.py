@@ -195,6 +195,10 @@ class Recipe:
         """A row for a text that was typed; an error if a row is more than one text."""
         raise TaskError('A row of this task is more than one text: type it as JSON, {"column": value, ...}.')
 
+    def reply(self, model: Any, rows: Any) -> list[Row]:
+        """Answers of a model that writes, in place of those below: nothing is prepared or predicted."""
+        raise NotImplementedError
+
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """What a prediction says about each row, in the task's own terms."""
         raise TaskError("`footplate predict` has no answers for this task: its recipe does not define any.")
