@@ -12,7 +12,7 @@ from footplate.tasks.common.reading import (
     require_columns,
 )
 from footplate.tasks.common.recipe import Batch, Recipe, Row
-from footplate.tasks.common.running import Job, build_job, run_task, source_name
+from footplate.tasks.common.running import Job, build_job, check_columns, run_task, source_name
 
 __all__ = [
     "BadRow",
@@ -25,6 +25,7 @@ __all__ = [
     "TaskError",
     "build_features",
     "build_job",
+    "check_columns",
     "check_file",
     "files_of",
     "limit_rows",

@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from footplate import DataCollatorWithPadding, EvalPrediction, HfArg, PredictionOutput
-from footplate.tasks import Batch, Row, require_columns, source_name
-from footplate.tasks.common.classes import classes_and_scores, learn_classes
-from footplate.tasks.common.labels import Labels, find_bad_label, number_labels
-from footplate.tasks.common.scores import measure
+from footplate import DataCollatorWithPadding, HfArg
+from footplate.tasks import Batch
+from footplate.tasks.common.classes import ClassRecipe
 from footplate.tasks.common.sounds import SoundFlags, SoundRecipe
 from footplate.tasks.common.speech import SoundModelFlags, load_extractor
 
@@ -35,7 +33,7 @@ class AudioModelFlags(SoundModelFlags):
     attention_mask: bool = HfArg(default=True, help="Tell the model which part of a sound is padding.")
 
 
-class AudioClassification(SoundRecipe):
+class AudioClassification(ClassRecipe, SoundRecipe):
     """Sounds and their classes."""
 
     summary = "Classify sounds: a table of files and labels, or one folder for each class."
@@ -51,33 +49,16 @@ class AudioClassification(SoundRecipe):
         "freeze_feature_extractor": "freeze_feature_encoder",
     }
     head = "AutoModelForAudioClassification"
+    things = "sounds"
     usual_model = "facebook/wav2vec2-base"  # of the original's script, if there are no flags
     data: AudioClassificationFlags
     start: AudioModelFlags
-
-    labels: Labels
-    has_numbers = False  # labels are numbers of classes already
 
     def __init__(self, data: Any, start: Any, args: Any) -> None:
         super().__init__(data, start, args)
         args.remove_unused_columns = False  # the model's inputs are made of columns that it does not take
         if not (start.model_name_or_path or start.model_type or start.config_name):
             start.model_name_or_path = self.usual_model
-
-    def learn(self, rows: Mapping[str, Any]) -> None:
-        """Find the classes."""
-        flag = "--label_column_name, or put the sounds of each class in a folder of its name"
-        for split, part in rows.items():
-            if split != "test":
-                require_columns(part, [self.data.label_column_name], source_name(self, split), flag)
-        self.labels, self.has_numbers = learn_classes(rows, self.data.label_column_name, self.start)
-
-    def find_problem(self, row: Row) -> str | None:
-        """A sound that cannot be used, a class that training does not know."""
-        problem, label = super().find_problem(row), self.data.label_column_name
-        if problem is None and label in row:
-            return find_bad_label(row[label], self.labels, self.has_numbers)
-        return problem
 
     def limit(self, rows: Any, count: int | None) -> Any:
         """So many sounds, chosen by chance: those of a folder come class by class."""
@@ -113,30 +94,13 @@ class AudioClassification(SoundRecipe):
         return self.hear(list(self.sounds_of(rows)), rows)
 
     def hear(self, sounds: list[np.ndarray], rows: Batch) -> Batch:
-        """What the model takes, and classes."""
+        """What the model takes, and the numbers of classes."""
         inputs = self.extractor(sounds, sampling_rate=self.extractor.sampling_rate)
-        made: Batch = {self.input_name: inputs[self.input_name]}
-        if self.data.label_column_name in rows:
-            made["labels"] = number_labels(rows[self.data.label_column_name], self.labels, self.has_numbers)
-        return made
+        return {self.input_name: inputs[self.input_name], **self.numbers_of(rows)}
 
     def collator(self) -> Any:
         """Pad sounds to the longest of a batch."""
         return DataCollatorWithPadding(self.processor)
-
-    # ---- measuring, answers ----
-
-    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        """The share of sounds whose class is right."""
-        return measure(("accuracy",), logits_of(prediction).argmax(axis=1), prediction.label_ids)
-
-    def recall(self, learned: Mapping[str, Any]) -> None:
-        """The classes of an earlier run."""
-        super().recall({**learned, "labels": Labels(*learned["labels"])})
-
-    def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
-        """The class and its score."""
-        return classes_and_scores(self.labels, logits_of(output))
 
 
 def pick_part(sound: np.ndarray, length: int) -> np.ndarray:
@@ -145,8 +109,3 @@ def pick_part(sound: np.ndarray, length: int) -> np.ndarray:
         return sound
     start = randint(0, len(sound) - length - 1)
     return sound[start : start + length]
-
-
-def logits_of(output: Any) -> Any:
-    """The scores of classes: a model may give more than these."""
-    return output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions

@@ -7,30 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
-from footplate import DataCollatorWithPadding, EvalPrediction, HfArg, PredictionOutput, default_data_collator
-from footplate.tasks import Batch, DataFlags, Recipe, Row, require_columns, source_name
-from footplate.tasks.common.labels import (
-    ONE,
-    SEVERAL,
-    VALUE,
-    Labels,
-    find_bad_label,
-    find_labels,
-    number_labels,
-)
+from footplate import EvalPrediction, HfArg, PredictionOutput
+from footplate.tasks import Batch, DataFlags, Recipe, Row, check_columns
+from footplate.tasks.common.classes import decide, has_class_numbers, save_numbered, scores_of, tell_classes
+from footplate.tasks.common.labels import USUAL_METRICS, Labels, find_bad_label, find_labels, number_labels
+from footplate.tasks.common.reading import SPLITS, rename_splits
 from footplate.tasks.common.scores import measure
-
-
-@dataclass
-class TextFlags(DataFlags):
-    """How texts become tokens."""
-
-    max_seq_length: int = HfArg(default=128, help="Tokens of a row; what is longer is cut off.")
-    pad_to_max_length: bool = HfArg(
-        default=True, help="Pad every row to that length; otherwise to the longest row of its batch."
-    )
+from footplate.tasks.common.texts import TextFlags, pad_texts
 
 
 @dataclass
@@ -74,13 +57,10 @@ class Classification(Recipe):
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the columns and the classes."""
         self.find_columns(rows)
-        for split, part in rows.items():
-            labels = [] if split == "test" else [self.label]
-            flags = "--text_column_names and --label_column_name"
-            require_columns(part, [*self.texts, *labels], source_name(self, split), flags)
+        flags = "--text_column_names and --label_column_name"
+        check_columns(self, rows, self.texts, [self.label], flags)
         self.labels = find_labels(rows, self.label, getattr(self.data, "do_regression", None))
-        features = next(iter(rows.values())).features or {}
-        self.has_numbers = bool(getattr(features.get(self.label), "names", None))
+        self.has_numbers = has_class_numbers(rows, self.label)
 
     def read_file(self, path: str, split: str) -> Any:
         """The rows of a file; those to learn from in another order, if that is asked for."""
@@ -90,12 +70,9 @@ class Classification(Recipe):
 
     def read_hub(self) -> dict[str, Any]:
         """The splits under the names that flags give, without those that flags leave out."""
-        found, data = super().read_hub(), self.data
-        for split in ("train", "validation", "test"):
-            given = getattr(data, f"{split}_split_name", None)
-            if given is not None:
-                found[split] = found.pop(given)
-        left_out = (getattr(data, "remove_splits", None) or "").split(",")
+        given = {split: getattr(self.data, f"{split}_split_name", None) for split in SPLITS}
+        found = rename_splits(super().read_hub(), given)
+        left_out = (getattr(self.data, "remove_splits", None) or "").split(",")
         return {split: part for split, part in found.items() if split not in left_out}
 
     def find_columns(self, rows: Mapping[str, Any]) -> None:
@@ -140,25 +117,17 @@ class Classification(Recipe):
 
     def collator(self) -> Any:
         """Pad to the longest row of a batch, where rows are not padded already."""
-        if self.data.pad_to_max_length:
-            return default_data_collator
-        return DataCollatorWithPadding(self.processor, pad_to_multiple_of=8 if self.args.fp16 else None)
-
-    def decide(self, predictions: Any) -> Any:
-        """The class, the flags or the value of each row."""
-        scores = predictions[0] if isinstance(predictions, tuple) else predictions
-        if self.labels.kind == VALUE:
-            return np.squeeze(scores, axis=-1)
-        return (scores > 0).astype(int) if self.labels.kind == SEVERAL else scores.argmax(axis=1)
+        return pad_texts(self.processor, self.data.pad_to_max_length, self.args)
 
     def metric_names(self) -> tuple[str, ...]:
         """What to measure."""
         given = getattr(self.data, "metric_name", None)
-        return (given or {VALUE: "mse", ONE: "accuracy", SEVERAL: "f1"}[self.labels.kind],)
+        return (given or USUAL_METRICS[self.labels.kind],)
 
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """Accuracy, F1 of several labels at once, or the squared error of values."""
-        return measure(self.metric_names(), self.decide(prediction.predictions), prediction.label_ids)
+        decided = decide(self.labels, scores_of(prediction))
+        return measure(self.metric_names(), decided, prediction.label_ids)
 
     def recall(self, learned: Mapping[str, Any]) -> None:
         """Columns and classes of an earlier run."""
@@ -169,31 +138,12 @@ class Classification(Recipe):
         return {self.texts[0]: line} if len(self.texts) == 1 else super().row_of(line)
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
-        """The class and its score."""
-        scores = output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions
-        return [self.answer(decided, row) for decided, row in zip(self.decide(scores), scores, strict=True)]
-
-    def answer(self, decided: Any, scores: Any) -> Row:
-        """One row in words."""
-        if self.labels.kind == VALUE:
-            return {"value": round(float(decided), 4)}
-        if self.labels.kind == SEVERAL:
-            return {
-                "labels": [name for name, is_true in zip(self.labels.names, decided, strict=True) if is_true]
-            }
-        weights = np.exp(scores - scores.max())
-        return {
-            "label": self.labels.names[int(decided)],
-            "score": round(float(weights.max() / weights.sum()), 4),
-        }
+        """The class and its score, several classes, or the value."""
+        return tell_classes(self.labels, scores_of(output))
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One line for each row: its number and the answer."""
-        lines = ["index\tprediction"]
-        for index, answer in enumerate(self.answers(rows, features, output)):
-            value = next(iter(answer.values()))
-            lines.append(f"{index}\t{f'{value:3.3f}' if isinstance(value, float) else value}")
-        (folder / self.predictions_name()).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        save_numbered(self.answers(rows, features, output), folder / self.predictions_name())
 
     def predictions_name(self) -> str:
         """The file of predictions."""

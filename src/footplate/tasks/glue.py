@@ -8,9 +8,10 @@ from typing import Any
 
 from footplate import EvalPrediction, HfArg
 from footplate.tasks import Batch, TaskError
-from footplate.tasks.classification import Classification, TextFlags
+from footplate.tasks.classification import Classification
 from footplate.tasks.common.labels import VALUE
-from footplate.tasks.common.scores import measure, with_mean
+from footplate.tasks.common.scores import with_mean
+from footplate.tasks.common.texts import TextFlags
 
 TEXTS = {
     "cola": ["sentence"],
@@ -98,8 +99,7 @@ class Glue(Classification):
 
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """The task's own scores, and the mean of several."""
-        decided = self.decide(prediction.predictions)
-        return with_mean(measure(self.metric_names(), decided, prediction.label_ids))
+        return with_mean(super().metrics(prediction))
 
     def evaluation_sets(self, rows: Mapping[str, Any]) -> dict[str, str]:
         """Both sets of MNLI; the metrics of the second end in _mm."""

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from footplate import (
-    DataCollatorWithPadding,
     HfArg,
     PredictionOutput,
     QuestionAnsweringTrainer,
     build_post_processing,
     build_qa_features,
     build_squad_metrics,
-    default_data_collator,
 )
-from footplate.tasks import Batch, DataFlags, Recipe, Row, require_columns, source_name
-from footplate.tasks.common.squad import find_bad_answer, read_questions
+from footplate.tasks import Batch, DataFlags, Row, check_columns
+from footplate.tasks.common.squad import EXAMPLE, QuestionRecipe, find_bad_answer
+from footplate.tasks.common.texts import pad_texts
 
 
 @dataclass
@@ -36,30 +35,20 @@ class QaFlags(DataFlags):
     max_answer_length: int = HfArg(default=30, help="The longest answer, in tokens.")
 
 
-class QuestionAnswering(Recipe):
+class QuestionAnswering(QuestionRecipe):
     """Questions, the texts they are about, and answers that stand in these."""
 
     summary = "Answer questions with a span of a text (SQuAD and its kin)."
-    example = (
-        "--model_name_or_path MODEL --train_file train-v1.1.json --validation_file dev-v1.1.json "
-        "--do_train --do_eval --output_dir out"
-    )
+    example = f"{EXAMPLE} --do_train --do_eval --output_dir out"
     data_flags = QaFlags
     first_flags = ("version_2_with_negative", "max_seq_length", "doc_stride")
     trainer = QuestionAnsweringTrainer
     head = "AutoModelForQuestionAnswering"
-    limits_features = True  # a long context gives several features
     data: QaFlags
-
-    def read_file(self, path: str, split: str) -> Any:
-        """SQuAD's json, or any table."""
-        return read_questions(path, split, self.data, self.start)
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Check the columns."""
-        for split, part in rows.items():
-            names = ["question", "context", *(["answers"] if split != "test" else [])]
-            require_columns(part, names, source_name(self, split), "the columns of SQuAD")
+        check_columns(self, rows, ["question", "context"], ["answers"], "the columns of SQuAD")
 
     def find_problem(self, row: Row) -> str | None:
         """A text that is missing, or an answer that is not where it is said to be."""
@@ -83,9 +72,7 @@ class QuestionAnswering(Recipe):
 
     def collator(self) -> Any:
         """Pad to the longest row of a batch, where rows are not padded already."""
-        if self.data.pad_to_max_length:
-            return default_data_collator
-        return DataCollatorWithPadding(self.processor, pad_to_multiple_of=8 if self.args.fp16 else None)
+        return pad_texts(self.processor, self.data.pad_to_max_length, self.args)
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Predictions become answers, and those are measured."""
@@ -104,18 +91,6 @@ class QuestionAnswering(Recipe):
             null_score_diff_threshold=self.data.null_score_diff_threshold,
             output_dir=self.args.output_dir if self.args.should_save else None,
         )
-
-    def evaluation_inputs(
-        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The features; their examples are known to the trainer."""
-        return {}
-
-    def prediction_inputs(
-        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Features and the examples that they were made from."""
-        return {"predict_dataset": features[split], "predict_examples": rows[split]}
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """The text of each answer; empty where the model finds none."""

@@ -13,9 +13,9 @@ from footplate import (
     QuestionAnsweringSeq2SeqTrainer,
     build_squad_metrics,
 )
-from footplate.tasks import Batch, Row, require_columns, source_name
+from footplate.tasks import Batch, Row, check_columns
 from footplate.tasks.common.generating import TextToText, WritingFlags
-from footplate.tasks.common.squad import read_questions
+from footplate.tasks.common.squad import EXAMPLE, QuestionRecipe, answer_texts
 
 
 @dataclass
@@ -38,45 +38,39 @@ class Seq2SeqQaFlags(WritingFlags):
     n_best_size: int = HfArg(default=20, help="Has no effect: only the best answer is written.")
 
 
-class Seq2SeqAnswering(TextToText):
+class Seq2SeqAnswering(QuestionRecipe, TextToText):
     """Questions, the texts they are about, and answers."""
 
     summary = "Write answers to questions about a text."
-    example = (
-        "--model_name_or_path MODEL --train_file train-v1.1.json --validation_file dev-v1.1.json "
-        "--do_train --do_eval --predict_with_generate --output_dir out"
-    )
+    example = f"{EXAMPLE} --do_train --do_eval --predict_with_generate --output_dir out"
     data_flags = Seq2SeqQaFlags
     trainer = QuestionAnsweringSeq2SeqTrainer
     first_flags = ("version_2_with_negative", "max_seq_length", "predict_with_generate")
-    limits_features = True  # a long text gives several features in evaluations
     answer_name = "answer"
-
-    def read_file(self, path: str, split: str) -> Any:
-        """SQuAD's json, or any table."""
-        return read_questions(path, split, self.data, self.start)
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Check the columns."""
         texts = [self.data.question_column, self.data.context_column]
         flags = "--question_column, --context_column and --answer_column"
-        for split, part in rows.items():
-            wanted = texts if split == "test" else [*texts, self.data.answer_column]
-            require_columns(part, wanted, source_name(self, split), flags)
+        check_columns(self, rows, texts, [self.data.answer_column], flags)
 
     def find_problem(self, row: Row) -> str | None:
         """A question or a text that is missing; no answer, where every question must have one."""
         if not row[self.data.question_column] or not row[self.data.context_column]:
             return "the question or the context is missing"
         is_known = self.data.answer_column in row and not self.data.version_2_with_negative
-        if is_known and not texts_of(row[self.data.answer_column]):
+        if is_known and not answer_texts(row[self.data.answer_column]):
             return "the question has no answer (--version_2_with_negative allows that)"
         return None
 
     def text_of(self, row: Row) -> list[str]:
         """Question, text and answers."""
         data = self.data
-        return [row[data.question_column], row[data.context_column], *texts_of(row.get(data.answer_column))]
+        return [
+            row[data.question_column],
+            row[data.context_column],
+            *answer_texts(row.get(data.answer_column)),
+        ]
 
     def pairs(self, rows: Batch) -> tuple[list[str], list[str] | None]:
         """Question and text in one, and the first answer."""
@@ -87,7 +81,7 @@ class Seq2SeqAnswering(TextToText):
         ]
         if self.data.answer_column not in rows:
             return sources, None
-        return sources, [next(iter(texts_of(answers)), "") for answers in rows[self.data.answer_column]]
+        return sources, [next(iter(answer_texts(answers)), "") for answers in rows[self.data.answer_column]]
 
     def features(self, rows: Batch) -> Batch:
         """Tokens of question and text, and of the answer as labels."""
@@ -136,30 +130,11 @@ class Seq2SeqAnswering(TextToText):
         if self.data.answer_column not in examples.column_names:
             return EvalPrediction(answers, None)
         pairs = zip(examples["id"], examples[self.data.answer_column], strict=True)
-        right = [{"id": name, "answers": {"text": texts_of(value)}} for name, value in pairs]
+        right = [{"id": name, "answers": {"text": answer_texts(value)}} for name, value in pairs]
         return EvalPrediction(answers, right)
-
-    def evaluation_inputs(
-        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The features; their examples are known to the trainer."""
-        return {}
-
-    def prediction_inputs(
-        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Features and the examples that they were made from."""
-        return {"predict_dataset": features[split], "predict_examples": rows[split]}
 
     def decode(self, tokens: Any, **options: Any) -> list[str]:
         """The texts of tokens, or of answers that were made of them."""
         if isinstance(tokens, list):
             return [answer["prediction_text"] for answer in tokens]
         return super().decode(tokens, **options)
-
-
-def texts_of(answers: Any) -> list[str]:
-    """The right answers to a question, as SQuAD writes them or as plain texts."""
-    if isinstance(answers, dict):
-        answers = answers.get("text")
-    return [answers] if isinstance(answers, str) else list(answers or ())

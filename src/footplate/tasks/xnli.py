@@ -8,7 +8,8 @@ from typing import Any
 
 from footplate import HfArg
 from footplate.tasks import Batch, ModelFlags, TaskError, read_hub
-from footplate.tasks.classification import Classification, TextFlags
+from footplate.tasks.classification import Classification
+from footplate.tasks.common.texts import TextFlags
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate.tasks.common.problems import TaskError
-from footplate.tasks.common.reading import check_file, import_datasets
+from footplate.tasks.common.reading import check_file, read_generated
 
 if TYPE_CHECKING:
     from footplate.tasks.common.flags import DataFlags, ModelFlags
@@ -37,26 +37,12 @@ def read_sentences(path: str, split: str, task: str, data: DataFlags, model: Mod
         model: Where to keep prepared data.
     """
     check_file(path, f"{split}_file", data.encoding)
-    status = Path(path).stat()
-    options = {
-        "path": str(Path(path).resolve()),
-        "encoding": data.encoding,
-        "task": task,
-        "changed": f"{status.st_mtime_ns} {status.st_size}",  # prepared anew if the file changes
-    }
-    if next(walk_sentences(**options), None) is None:
+    if next(walk_sentences(path, data.encoding, "", task), None) is None:
         raise TaskError(f"--{split}_file {path}: there are no sentences.")
-    try:
-        return import_datasets().Dataset.from_generator(
-            walk_sentences, gen_kwargs=options, cache_dir=model.cache_dir
-        )
-    except Exception as error:
-        if isinstance(error.__cause__, TaskError):
-            raise error.__cause__ from None
-        raise
+    return read_generated(walk_sentences, path, data, model, task=task)
 
 
-def walk_sentences(path: str, encoding: str, task: str, changed: str) -> Iterator[dict[str, list[str]]]:
+def walk_sentences(path: str, encoding: str, changed: str, task: str) -> Iterator[dict[str, list[str]]]:
     """Each sentence of a file as a row."""
     is_universal = path.endswith(".conllu")
     names: list[str] = []

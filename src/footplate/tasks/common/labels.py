@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from footplate.tasks.common.flags import ModelFlags
 
 VALUE, ONE, SEVERAL = "regression", "single_label_classification", "multi_label_classification"
+USUAL_METRICS = {VALUE: "mse", ONE: "accuracy", SEVERAL: "f1"}
 
 
 class Labels(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,34 @@ def load_rows(form: str, source: str, data: DataFlags, model: ModelFlags, **opti
     return rows
 
 
+def read_generated(
+    walk: Callable[..., Iterator[Any]], path: str, data: DataFlags, model: ModelFlags, **options: Any
+) -> Any:
+    """The rows that a generator reads from a file; made anew if the file changes.
+
+    Args:
+        walk: Gives rows; it gets `path`, `encoding`, `changed` (when the file was written) and the options.
+        path: The file.
+        data: Encoding.
+        model: Where to keep prepared data.
+        **options: Further arguments of the generator.
+    """
+    status = Path(path).stat()
+    settings = {
+        "path": str(Path(path).resolve()),
+        "encoding": data.encoding,
+        "changed": f"{status.st_mtime_ns} {status.st_size}",
+        **options,
+    }
+    make = import_datasets().Dataset.from_generator
+    try:
+        return make(walk, gen_kwargs=settings, cache_dir=model.cache_dir)
+    except Exception as error:
+        if isinstance(error.__cause__, TaskError):  # what the generator says itself
+            raise error.__cause__ from None
+        raise
+
+
 def read_hub(data: DataFlags, model: ModelFlags, config: str | None = None) -> dict[str, Any]:
     """All splits of a dataset of the Hub, of the configuration that is named here or by a flag."""
     load_dataset = import_datasets().load_dataset
@@ -117,6 +145,24 @@ def read_hub(data: DataFlags, model: ModelFlags, config: str | None = None) -> d
             "the network, or give local files with --train_file and --validation_file."
         ) from error
     return dict(found)
+
+
+def rename_splits(found: dict[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+    """The splits of a dataset under the names that tasks use.
+
+    Args:
+        found: The splits by their own names.
+        names: What the splits train, validation and test are called in the dataset; None if just that.
+    """
+    for split, name in names.items():
+        if name is None:
+            continue
+        if name not in found:
+            raise TaskError(
+                f"--{split}_split_name {name}: there is no such split. There are {sorted(found)}."
+            )
+        found[split] = found.pop(name)
+    return found
 
 
 def split_off(rows: Any, percentage: int, seed: int | None = None) -> tuple[Any, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from footplate.tasks.common.models import load_config, load_model, load_processo
 from footplate.tasks.common.parsing import save_settings
 from footplate.tasks.common.preparing import build_features, drop_bad_rows
 from footplate.tasks.common.problems import TaskError
+from footplate.tasks.common.reading import require_columns
 from footplate.tasks.common.recipe import Recipe
 from footplate.tasks.common.vocabulary import describe_tokens
 
@@ -149,6 +150,23 @@ def count_of(recipe: Recipe, split: str) -> int | None:
 def source_name(recipe: Recipe, split: str) -> str:
     """Where the rows of a split come from, for people."""
     return recipe.files().get(split) or f"the {split} rows of {recipe.data.dataset_name or 'the data'}"
+
+
+def check_columns(
+    recipe: Recipe, rows: Mapping[str, Any], inputs: Sequence[str], labels: Sequence[str], flag: str
+) -> None:
+    """Refuse rows that lack a column.
+
+    Args:
+        recipe: The task.
+        rows: The rows of all splits.
+        inputs: Columns that every split needs.
+        labels: Those that rows to predict do without.
+        flag: The flags that name columns.
+    """
+    for split, part in rows.items():
+        wanted = inputs if split == "test" else [*inputs, *labels]
+        require_columns(part, wanted, source_name(recipe, split), flag)
 
 
 def texts_of(recipe: Recipe, rows: Any) -> Iterator[str]:

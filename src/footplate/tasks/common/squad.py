@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate.tasks.common.problems import TaskError
-from footplate.tasks.common.reading import check_file, import_datasets, read_table
+from footplate.tasks.common.reading import check_file, read_generated, read_table
+from footplate.tasks.common.recipe import Recipe
 
 if TYPE_CHECKING:
     from footplate.tasks.common.flags import DataFlags, ModelFlags
+
+
+# flags of a run on the files that SQuAD publishes
+EXAMPLE = "--model_name_or_path MODEL --train_file train-v1.1.json --validation_file dev-v1.1.json"
+
+
+class QuestionRecipe(Recipe):
+    """Questions about texts: their trainers make answers of features, for which they need the rows."""
+
+    limits_features = True  # a long text gives several features
+
+    def read_file(self, path: str, split: str) -> Any:
+        """SQuAD's json, or any table."""
+        return read_questions(path, split, self.data, self.start)
+
+    def evaluation_inputs(
+        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The features; their examples are known to the trainer."""
+        return {}
+
+    def prediction_inputs(
+        self, split: str, rows: Mapping[str, Any], features: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Features and the examples that they were made from."""
+        return {"predict_dataset": features[split], "predict_examples": rows[split]}
 
 
 def read_questions(path: str, split: str, data: DataFlags, model: ModelFlags) -> Any:
@@ -34,16 +61,7 @@ def read_questions(path: str, split: str, data: DataFlags, model: ModelFlags) ->
         raise TaskError(f'--{split}_file {path}: there is no list of articles or rows under "data".')
     if not any("paragraphs" in entry for entry in entries):
         return number_rows(read_table(path, split, data, model, field="data"))
-    status = Path(path).stat()
-    rows = import_datasets().Dataset.from_generator(
-        walk_questions,
-        gen_kwargs={
-            "path": str(Path(path).resolve()),
-            "encoding": data.encoding,
-            "changed": f"{status.st_mtime_ns} {status.st_size}",  # prepared anew if the file changes
-        },
-        cache_dir=model.cache_dir,
-    )
+    rows = read_generated(walk_questions, path, data, model)
     if not len(rows):
         raise TaskError(f"--{split}_file {path}: there are no questions.")
     return rows
@@ -81,6 +99,13 @@ def number_rows(rows: Any) -> Any:
     if "id" in (rows.column_names or []) or not hasattr(rows, "__len__"):
         return rows
     return rows.add_column("id", [str(number) for number in range(len(rows))])
+
+
+def answer_texts(answers: Any) -> list[str]:
+    """The right answers to a question, as SQuAD writes them or as plain texts."""
+    if isinstance(answers, dict):
+        answers = answers.get("text")
+    return [answers] if isinstance(answers, str) else list(answers or ())
 
 
 def find_bad_answer(context: str, answers: dict[str, Any]) -> str | None:
