@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +10,11 @@ from typing import Any
 import numpy as np
 
 from footplate import DataCollatorForTokenClassification, EvalPrediction, HfArg, PredictionOutput
-from footplate.tasks import Batch, DataFlags, Recipe, Row, TaskError, require_columns, source_name
+from footplate.tasks import Batch, DataFlags, Recipe, Row, check_columns
+from footplate.tasks.common import tags
 from footplate.tasks.common.conll import is_in_columns, read_sentences
-from footplate.tasks.common.labels import names_in_model, sort_names
-from footplate.tasks.common.tags import (
-    IGNORED,
-    find_entities,
-    first_tokens,
-    measure_tags,
-    number_tokens,
-    words_of,
-)
-
-logger = logging.getLogger(__name__)
+from footplate.tasks.common.labels import name_classes, names_in_model
+from footplate.tasks.common.tags import words_of
 
 
 @dataclass
@@ -76,23 +67,9 @@ class Ner(Recipe):
         self.label = self.data.label_column_name or (
             usual if usual in columns or len(columns) < 2 else columns[1]
         )
-        for split, part in rows.items():
-            wanted = [self.text] if split == "test" else [self.text, self.label]
-            flags = "--text_column_name and --label_column_name"
-            require_columns(part, wanted, source_name(self, split), flags)
-        feature = getattr((first.features or {}).get(self.label), "feature", None)
-        self.spelled = list(getattr(feature, "names", None) or [])
+        check_columns(self, rows, [self.text], [self.label], "--text_column_name and --label_column_name")
         known = None if "train" in rows else names_in_model(self.start)
-        if self.spelled or known:
-            self.names = self.spelled or known or []
-            return
-        if self.label not in columns:
-            raise TaskError(
-                "The tags are not known. Give rows with tags, or a model that was trained for them."
-            )
-        self.names = sort_names(
-            {tag for row in first for tag in words_of(row[self.label] or ()) if tag is not None}
-        )
+        self.names, self.spelled = tags.learn_tags(first, self.label, known)
 
     def find_problem(self, row: Row) -> str | None:
         """No words, more or fewer tags than words, a tag that training does not know."""
@@ -100,11 +77,8 @@ class Ner(Recipe):
             return f"there are no words in {self.text!r}"
         if self.label not in row:
             return None
-        words, tags = words_of(row[self.text]), words_of(row[self.label] or ())
-        if len(words) != len(tags):
-            return f"there are {len(words)} words but {len(tags)} tags"
-        unknown = next((tag for tag in tags if not self.spelled and str(tag) not in self.names), None)
-        return None if unknown is None else f"the tag {unknown!r} does not occur in the training rows"
+        words, given = words_of(row[self.text]), words_of(row[self.label] or ())
+        return tags.find_bad_tags(words, given, None if self.spelled else self.names)
 
     def text_of(self, row: Row) -> list[str]:
         """The words of a row."""
@@ -120,13 +94,8 @@ class Ner(Recipe):
 
     def adjust(self, model: Any) -> Any:
         """Name the tags in the model; a model that was trained for the same tags keeps their order."""
-        known = model.config.label2id or {}
-        if sorted(known) == sorted(self.names):
-            self.names = sorted(self.names, key=lambda name: int(known[name]))
-        elif any(not name.startswith("LABEL_") for name in known):
-            logger.warning("The model knows other tags, %s: its last layer gets new ones.", sorted(known))
-        model.config.id2label = dict(enumerate(self.names))
-        model.config.label2id = {name: number for number, name in enumerate(self.names)}
+        self.names = tags.order_as_model(self.names, model.config)
+        model.config.update(name_classes(self.names))
         return model
 
     def encode(self, texts: list[list[str]]) -> Any:
@@ -143,16 +112,9 @@ class Ner(Recipe):
         """Tokens and, for the first token of each word, the number of its tag."""
         made = self.encode([words_of(value) for value in rows[self.text]])
         if self.label in rows:
-            numbers = {name: number for number, name in enumerate(self.names)}
-            made["labels"] = [
-                number_tokens(made.word_ids(row), self.spell(tags), numbers, self.data.label_all_tokens)
-                for row, tags in enumerate(rows[self.label])
-            ]
+            given = [tags.spell_tags(value, self.spelled) for value in rows[self.label]]
+            made["labels"] = tags.label_tokens(made, given, self.names, self.data.label_all_tokens)
         return dict(made)
-
-    def spell(self, value: Any) -> list[str]:
-        """The tags of a row, which the data may have as numbers."""
-        return [self.spelled[tag] if self.spelled else str(tag) for tag in words_of(value)]
 
     def collator(self) -> Any:
         """Pad tokens and tags to the longest row of a batch."""
@@ -160,41 +122,27 @@ class Ner(Recipe):
             self.processor, pad_to_multiple_of=8 if self.args.fp16 else None
         )
 
-    def tags_of(self, numbers: Any, labels: Any) -> list[list[str]]:
-        """The names of tags where there are labels."""
-        return [
-            [self.names[number] for number, label in zip(row, mask, strict=True) if label != IGNORED]
-            for row, mask in zip(numbers, labels, strict=True)
-        ]
-
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
         """Precision, recall and F1 of whole entities, and the accuracy of tags."""
-        scores: Any = prediction.predictions
-        found = self.tags_of(scores.argmax(axis=-1), prediction.label_ids)
-        right = self.tags_of(prediction.label_ids, prediction.label_ids)
-        return measure_tags(right, found, self.data.return_entity_level_metrics)
+        scores, by_type = np.asarray(prediction.predictions), self.data.return_entity_level_metrics
+        return tags.measure_tags(scores.argmax(axis=-1), prediction.label_ids, self.names, by_type)
 
     def word_tags(self, row: Row, scores: Any) -> list[str]:
-        """The tag of each word, by its first token; words that were cut off have none."""
+        """The tag of each word of a row."""
         words = words_of(row[self.text])
-        first, numbers = first_tokens(self.encode([words]).word_ids(0)), scores.argmax(axis=-1)
-        return [self.names[numbers[first[place]]] if place in first else "O" for place in range(len(words))]
+        return tags.tags_of_words(self.encode([words]), len(words), scores.argmax(axis=-1), self.names)
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """The entities in each text with their words and type; if tags are no entities, all tags."""
-        are_entities = any(name.startswith(("B-", "I-")) for name in self.names)
-        answers: list[Row] = []
-        for row, scores in zip(rows, np.asarray(output.predictions), strict=True):
-            words, tags = words_of(row[self.text]), self.word_tags(row, scores)
-            found = {"entities": find_entities(words, tags)}
-            answers.append(found if are_entities else {"words": words, "tags": tags})
-        return answers
+        pairs = zip(rows, np.asarray(output.predictions), strict=True)
+        found = [(words_of(row[self.text]), self.word_tags(row, scores)) for row, scores in pairs]
+        return [tags.describe_tags(words, given, self.names) for words, given in found]
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """A line for each row: the tags of its words."""
-        scores: Any = output.predictions
+        scores = np.asarray(output.predictions)
         if output.label_ids is not None:
-            lines = self.tags_of(scores.argmax(axis=-1), output.label_ids)
+            lines = tags.name_tags(scores.argmax(axis=-1), output.label_ids, self.names)
         else:
             lines = [self.word_tags(*pair) for pair in zip(rows, scores, strict=True)]
         text = "".join(" ".join(line) + "\n" for line in lines)
