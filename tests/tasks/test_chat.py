@@ -9,7 +9,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import answer_lines, load_answerer
-from footplate.tasks.common.conversations import CHATML, find_spans, tokens_of_messages
+from footplate.tasks.common.conversations import (
+    CHATML,
+    find_spans,
+    find_turn_ends,
+    give_template,
+    tokens_of_messages,
+)
 from tasks import small
 from tasks.running_text import COMMON, job_of
 
@@ -137,6 +143,17 @@ SHORT = (
     "{% for message in messages %}{% if message['role'] == 'user' %}{{ message['content'] }}"
     "{% else %}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{% endif %}{% endfor %}"
 )
+
+
+def test_an_answer_ends_where_the_template_ends_a_turn(base):
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    give_template(tokenizer, SHORT)
+    assert find_turn_ends(tokenizer) == [tokenizer.eos_token_id]
+    give_template(tokenizer, CHATML)
+    marks = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    text = "<|im_start|>assistant\nlima<|im_end|>\n"
+    assert [token for token in tokenizer(text)["input_ids"] if token in marks] == marks  # one token each
+    assert find_turn_ends(tokenizer) == [tokenizer.eos_token_id] == marks[1:]
 
 
 @pytest.mark.parametrize("packing", [(), ("--packing",)])

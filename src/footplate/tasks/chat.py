@@ -21,6 +21,7 @@ from footplate.tasks.common.blocks import IGNORED, add_perplexity, keep_best, ne
 from footplate.tasks.common.conversations import (
     find_bad_row,
     find_column,
+    find_turn_ends,
     give_template,
     keep_labelled,
     labels_of,
@@ -153,9 +154,9 @@ class Chat(Recipe):
 
     def reply(self, model: Any, rows: Any) -> list[Row]:
         """What the model says when it is the assistant's turn."""
-        length = self.data.max_new_tokens
+        length, ends = self.data.max_new_tokens, find_turn_ends(self.processor)
         prompts = [prompt_of_row(self.processor, row) for row in rows]
-        return [{"answer": write_on(model, self.processor, prompt, length)} for prompt in prompts]
+        return [{"answer": write_on(model, self.processor, prompt, length, ends)} for prompt in prompts]
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One line of JSON for each answer."""

@@ -23,6 +23,7 @@ CHATML = (
     "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
 ADD_MARKS = (
     "Put {% generation %} and {% endgeneration %} around the assistant's words in the template, and give it "
     "with --chat_template FILE"
@@ -46,6 +47,9 @@ def give_template(tokenizer: Any, template: str | None) -> str | None:
     """Set the template, if there is one, and something to pad with; return the template it has now."""
     if template is not None:
         tokenizer.chat_template = template
+    if template == CHATML:  # one token for each mark; the last one of an answer ends what is generated
+        tokenizer.add_tokens(list(CHATML_TOKENS), special_tokens=True)
+        tokenizer.eos_token = CHATML_TOKENS[1]
     if tokenizer.pad_token is None:  # padding carries no loss, and nobody looks at it
         tokenizer.pad_token = tokenizer.eos_token
     found: str | None = tokenizer.chat_template
@@ -143,6 +147,18 @@ def prompt_of_row(tokenizer: Any, row: Row) -> list[int]:
         messages = messages[:-1]
     text = render(tokenizer, messages, row.get("tools"), asks=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def find_turn_ends(tokenizer: Any) -> list[int]:
+    """The special token that ends what the assistant says, if the template has one."""
+    if tokenizer.chat_template is None:
+        return []
+    said = "..."
+    messages = [{"role": "user", "content": said}, {"role": ASSISTANT, "content": said}]
+    text = render(tokenizer, messages)
+    after = tokenizer(text[text.rindex(said) + len(said) :], add_special_tokens=False)["input_ids"]
+    added = tokenizer.added_tokens_decoder
+    return [token for token in after[:1] if token in added and added[token].special]
 
 
 def keep_labelled(rows: Batch) -> Batch:
