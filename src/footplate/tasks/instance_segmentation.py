@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import torch
 
 from footplate import EvalPrediction, HfArg, PredictionOutput
 from footplate.tasks import Batch, Row
+from footplate.tasks.common import instances
 from footplate.tasks.common.coco import size_of_picture
 from footplate.tasks.common.detection_scores import DetectionScores, Objects
 from footplate.tasks.common.images import (
@@ -22,11 +21,9 @@ from footplate.tasks.common.images import (
     keep_encoded,
     name_of,
 )
-from footplate.tasks.common.instances import find_instances, read_map, read_objects, resize_masks
 from footplate.tasks.common.masks import save_mask
-from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe
-from footplate.tasks.common.reading import first_line
-from footplate.tasks.common.transforms import change_light, happens, mirror, resize, to_pixels
+from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe, first_tensors
+from footplate.tasks.common.transforms import resize, to_pixels
 
 MAP = "annotation"  # column of pictures whose channels are class and object
 
@@ -69,11 +66,7 @@ class InstanceSegmentation(ObjectRecipe):
             super().learn(rows)
             return
         self.image = next(name for name in IMAGE_COLUMNS if name in first.column_names)
-        numbers = first[0]["semantic_class_to_id"]
-        numbers = json.loads(numbers) if isinstance(numbers, str) else numbers
-        names = {number: name for name, number in numbers.items() if number is not None}
-        self.names = [names.get(number, str(number)) for number in range(max(names) + 1)]
-        self.names = self.names[1:] if self.data.do_reduce_labels else self.names
+        self.names = instances.names_in_map(first[0], self.data.do_reduce_labels)
 
     def find_problem(self, row: Row) -> str | None:
         """A picture that cannot be opened, an object whose mask cannot be read."""
@@ -82,12 +75,7 @@ class InstanceSegmentation(ObjectRecipe):
         problem = super().find_problem(row)
         if problem is not None or self.objects not in row:
             return problem
-        try:
-            size = size_of_picture(row[self.image])
-            _, masks = read_objects(row[self.objects], size, self.names)
-        except (ValueError, TypeError, KeyError) as error:
-            return f"the mask of an object cannot be read ({first_line(error)})"
-        return None if all(mask.any() for mask in masks) else "the mask of an object is empty"
+        return instances.find_bad_mask(row[self.objects], size_of_picture(row[self.image]), self.names)
 
     def processor_options(self) -> dict[str, Any]:
         """The size of pictures."""
@@ -97,12 +85,12 @@ class InstanceSegmentation(ObjectRecipe):
     def objects_of(self, rows: Batch, index: int, size: tuple[int, int]) -> tuple[list[int], Any]:
         """Classes and masks of a picture."""
         if self.has_maps:
-            return read_map(rows[MAP][index], self.data.do_reduce_labels)
-        return read_objects(rows[self.objects][index], size, self.names)
+            return instances.read_map(rows[MAP][index], self.data.do_reduce_labels)
+        return instances.read_objects(rows[self.objects][index], size, self.names)
 
     def changed_pictures(self, rows: Batch) -> Batch:
         """Each picture, perhaps mirrored or in another light."""
-        return self.finish(rows, change_masks)
+        return self.finish(rows, instances.change_masks)
 
     def whole_pictures(self, rows: Batch) -> Batch:
         """Each picture as it is."""
@@ -119,13 +107,9 @@ class InstanceSegmentation(ObjectRecipe):
             classes, masks = self.objects_of(rows, index, image.size) if has_objects else none
             image, masks = change(image, masks)
             made["pixel_values"].append(to_pixels(resize(image, size), self.processor))
-            made["mask_labels"].append(torch.from_numpy(resize_masks(masks, size)).float())
+            made["mask_labels"].append(torch.from_numpy(instances.resize_masks(masks, size)).float())
             made["class_labels"].append(torch.tensor(classes, dtype=torch.long))
         return made if has_objects else {"pixel_values": made["pixel_values"]}
-
-    def collator(self) -> Any:
-        """Pictures in one tensor, objects as lists."""
-        return collate
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Keep scores of classes and pixels alone, with fewer digits."""
@@ -138,7 +122,7 @@ class InstanceSegmentation(ObjectRecipe):
         labels: Any = prediction.label_ids
         for (logits, pixels), (masks, classes) in zip(predictions, labels, strict=True):
             for index, wanted in enumerate(masks):
-                found = find_instances(torch.as_tensor(logits[index]), torch.as_tensor(pixels[index]), size)
+                found = instances.find_instances(logits[index], pixels[index], size)
                 scores.add(found, Objects(np.asarray(classes[index]), np.asarray(wanted) > 0))
         return scores.results(self.names)
 
@@ -148,42 +132,19 @@ class InstanceSegmentation(ObjectRecipe):
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """The objects with class and score, and a picture whose pixels are their numbers from 1 on."""
-        folder, answers = Path(self.args.output_dir) / "predictions", []
         predictions: Any = output.predictions
         pairs = [pair for batch in predictions for pair in zip(*batch, strict=True)]
+        answers: list[Row] = []
         for index, (value, (logits, pixels)) in enumerate(zip(rows[self.image], pairs, strict=True)):
             size, name = size_of_picture(value), name_of(value)
-            parts = torch.as_tensor(logits), torch.as_tensor(pixels)
-            found = find_instances(*parts, (size[1], size[0]), self.data.score_threshold)
-            numbers = np.zeros((size[1], size[0]), dtype=np.uint8)
-            for number, mask in reversed(list(enumerate(found.shapes, start=1))):  # the best one is on top
-                numbers[mask] = number
-            path = save_mask(numbers, size, folder / f"{index:05}_{Path(name).stem}.png")
-            objects = [
-                {"number": number, "label": self.names[int(label)], "score": round(float(score), 4)}
-                for number, (label, score) in enumerate(zip(found.labels, found.scores, strict=True), start=1)
-            ]
+            found = instances.find_instances(logits, pixels, (size[1], size[0]), self.data.score_threshold)
+            path = save_mask(instances.number_pixels(found, size), size, self.args.output_dir, index, name)
+            objects = instances.describe_instances(found, self.names)
             answers.append({"image": name, "mask": path, "objects": objects})
         return answers
 
 
-def change_masks(image: Any, masks: Any) -> tuple[Any, Any]:
-    """A picture and its masks, perhaps mirrored or in another light."""
-    if happens(0.5):
-        image, masks = mirror(image), masks[:, :, ::-1]
-    return change_light(image), masks
-
-
-def collate(rows: list[Any]) -> dict[str, Any]:
-    """The batch of some pictures."""
-    batch: dict[str, Any] = {"pixel_values": torch.stack([row["pixel_values"] for row in rows])}
-    for name in ("mask_labels", "class_labels"):
-        if name in rows[0]:
-            batch[name] = [row[name] for row in rows]
-    return batch
-
-
 def keep_masks(outputs: Any, labels: Any) -> Any:
     """Scores of classes and pixels among all that the model gives."""
-    logits, masks = tuple(part for part in outputs if isinstance(part, torch.Tensor))[:2]
+    logits, masks = first_tensors(outputs)
     return logits, masks.half()

@@ -11,10 +11,10 @@ import torch
 
 from footplate import EvalPrediction, HfArg, PredictionOutput
 from footplate.tasks import Batch, Row
-from footplate.tasks.common.coco import annotate, change_boxes, clip_boxes, size_of_picture
+from footplate.tasks.common.coco import annotate, change_boxes, clip_boxes, corners_of, size_of_picture
 from footplate.tasks.common.detection_scores import DetectionScores, Objects
 from footplate.tasks.common.images import decode_picture, name_of
-from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe
+from footplate.tasks.common.objects import ObjectFlags, ObjectRecipe, first_tensors
 
 
 @dataclass
@@ -70,12 +70,8 @@ class ObjectDetection(ObjectRecipe):
             number = rows["image_id"][index] if "image_id" in rows else index
             annotations.append(annotate(number, boxes, objects["category"], self.names))
         made = self.processor(images=images, annotations=annotations, return_tensors="pt")
-        labels = {"labels": made["labels"]} if self.objects in rows else {}
+        labels = {"labels": [dict(entry) for entry in made["labels"]]} if self.objects in rows else {}
         return {"pixel_values": list(made["pixel_values"]), **labels}
-
-    def collator(self) -> Any:
-        """Pictures in one tensor, objects as a list."""
-        return collate
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Keep scores of classes and boxes alone."""
@@ -138,22 +134,6 @@ class ObjectDetection(ObjectRecipe):
         return sorted(objects, key=lambda entry: -entry["score"])
 
 
-def collate(rows: list[Any]) -> dict[str, Any]:
-    """The batch of some pictures."""
-    batch: dict[str, Any] = {"pixel_values": torch.stack([row["pixel_values"] for row in rows])}
-    if "labels" in rows[0]:
-        batch["labels"] = [dict(row["labels"]) for row in rows]
-    return batch
-
-
 def keep_boxes(outputs: Any, labels: Any) -> Any:
     """Scores of classes and boxes among all that the model gives; parts of the loss come first."""
-    return tuple(part for part in outputs if isinstance(part, torch.Tensor))[:2]
-
-
-def corners_of(boxes: Any, size: tuple[int, int]) -> Any:
-    """Boxes given as middle and sides in shares of a height and width, as corners in pixels."""
-    boxes = boxes.reshape(-1, 4)
-    height, width = size
-    corners = np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
-    return corners * [width, height, width, height]
+    return first_tensors(outputs)

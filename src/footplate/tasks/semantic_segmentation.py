@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,35 +12,12 @@ import numpy as np
 import torch
 
 from footplate import EvalPrediction, HfArg, PredictionOutput, default_data_collator
-from footplate.tasks import Batch, Row, require_columns, source_name
-from footplate.tasks.common.images import (
-    ImageFlags,
-    ImageRecipe,
-    decode_picture,
-    find_hub_file,
-    keep_encoded,
-    link_pictures,
-    name_of,
-)
+from footplate.tasks import Batch, Row, check_columns
+from footplate.tasks.common import images, masks
+from footplate.tasks.common.images import ImageFlags, ImageRecipe
 from footplate.tasks.common.labels import name_classes
-from footplate.tasks.common.masks import (
-    IGNORED,
-    NAMES_FILE,
-    find_names,
-    find_unfit_mask,
-    mask_picture,
-    measure_masks,
-    name_numbers,
-    random_part,
-    read_pairs,
-    save_mask,
-    share_classes,
-    whole_picture,
-)
 from footplate.tasks.common.reading import FORMS
 from footplate.tasks.common.transforms import as_pair, size_of, to_pixels
-
-MASK_COLUMNS = ("label", "annotation", "mask", "labels")
 
 
 @dataclass
@@ -76,37 +54,31 @@ class SemanticSegmentation(ImageRecipe):
 
     def read_folder(self, path: str, split: str) -> Any:
         """Pairs of pictures and masks."""
-        return read_pairs(path, split)
+        return masks.read_pairs(path, split)
 
     def read_file(self, path: str, split: str) -> Any:
         """A folder, or a table with a column of pictures and one of masks."""
         rows = super().read_file(path, split)
-        column = self.find_mask_column(rows)
+        column = masks.find_column(rows, self.data.label_column_name)
         is_table = column is not None and Path(path).suffix.lower() in FORMS
-        return link_pictures(rows, column, self.picture_folder(path)) if is_table else rows
+        return images.link_pictures(rows, column, self.picture_folder(path)) if is_table else rows
 
     def read_hub(self) -> dict[str, Any]:
         """All splits of a dataset of the Hub; masks are decoded later."""
-        found = super().read_hub()
-        return {split: keep_encoded(part, self.find_mask_column(part)) for split, part in found.items()}
-
-    def find_mask_column(self, rows: Any) -> Any:
-        """The column of masks: the one that is named, else one with a usual name."""
-        given = self.data.label_column_name
-        return given or next((name for name in MASK_COLUMNS if name in rows.column_names), None)
+        found, given = super().read_hub(), self.data.label_column_name
+        columns = {split: masks.find_column(part, given) for split, part in found.items()}
+        return {split: images.keep_encoded(part, columns[split]) for split, part in found.items()}
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the columns and the classes."""
         super().learn(rows)
         first = rows["train"] if "train" in rows else next(iter(rows.values()))
-        self.mask = self.find_mask_column(first) or "label"
-        for split, part in rows.items():
-            if split != "test":
-                require_columns(part, [self.mask], source_name(self, split), "--label_column_name")
-        hub_file = find_hub_file(self.data.dataset_name, NAMES_FILE, self.start)
-        names = find_names([*self.files().values(), *([hub_file] if hub_file else [])])
+        self.mask = masks.find_column(first, self.data.label_column_name) or "label"
+        check_columns(self, rows, [], [self.mask], "--label_column_name")
         skipped = int(self.data.do_reduce_labels)
-        self.names = names or name_numbers(first[self.mask], skipped)
+        names = masks.find_names(self.files().values())
+        names = names or masks.find_hub_names(self.data.dataset_name, self.start)
+        self.names = names or masks.name_numbers(first[self.mask], skipped)
         self.num_values = len(self.names) + skipped
 
     def find_problem(self, row: Row) -> str | None:
@@ -114,7 +86,7 @@ class SemanticSegmentation(ImageRecipe):
         problem = super().find_problem(row)
         if problem is not None or self.mask not in row:
             return problem
-        return find_unfit_mask(row[self.image], row[self.mask], self.num_values)
+        return masks.find_unfit_mask(row[self.image], row[self.mask], self.num_values)
 
     def configure(self) -> dict[str, Any]:
         """The classes."""
@@ -126,23 +98,15 @@ class SemanticSegmentation(ImageRecipe):
 
     def transform(self, split: str) -> Any:
         """Random parts to learn from, whole pictures to evaluate on."""
-        return self.random_parts if split == "train" else self.whole_pictures
-
-    def random_parts(self, rows: Batch) -> Batch:
-        """A random part of each picture, or its mirror image."""
-        return self.finish(rows, random_part)
-
-    def whole_pictures(self, rows: Batch) -> Batch:
-        """Each picture in the size that the model takes."""
-        return self.finish(rows, whole_picture)
+        return partial(self.finish, change=masks.random_part if split == "train" else masks.whole_picture)
 
     def finish(self, rows: Batch, change: Any) -> Batch:
         """Pixels and their classes."""
         made: Batch = {"pixel_values": [], "labels": []}
         size, reduces = as_pair(size_of(self.processor)), self.data.do_reduce_labels
         for index, value in enumerate(rows[self.image]):
-            mask = mask_picture(rows[self.mask][index], reduces) if self.mask in rows else None
-            image, mask = change(decode_picture(value), mask, size)
+            mask = masks.mask_picture(rows[self.mask][index], reduces) if self.mask in rows else None
+            image, mask = change(images.decode_picture(value), mask, size)
             made["pixel_values"].append(to_pixels(image, self.processor))
             made["labels"].append(None if mask is None else torch.from_numpy(np.array(mask)).long())
         return made if self.mask in rows else {"pixel_values": made["pixel_values"]}
@@ -166,24 +130,20 @@ class SemanticSegmentation(ImageRecipe):
         ignored = self.data.ignore_index
         if ignored is None and self.data.dataset_name is not None:
             ignored = 0
-        return measure_masks(prediction.predictions, prediction.label_ids, self.names, ignored)
+        return masks.measure_masks(prediction.predictions, prediction.label_ids, self.names, ignored)
 
     def show(self, inputs: Any, labels: Any, predictions: Any) -> Row:
         """The classes and the share of pixels that are right."""
         scores = predictions[0] if isinstance(predictions, (tuple, list)) else predictions
         found = self.decide(scores[None].float(), None)[0].cpu().numpy()
-        shown: Row = {"prediction": share_classes(found, self.names)}
-        if labels is not None:
-            right = labels.cpu().numpy()
-            hits = round(float((found == right)[right != IGNORED].mean()), 4)
-            shown = {"target": share_classes(right, self.names), **shown, "pixels_right": hits}
-        return shown
+        return masks.compare_masks(found, None if labels is None else labels.cpu().numpy(), self.names)
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """A picture of the mask, and the share of each class in it."""
-        folder, answers = Path(self.args.output_dir) / "predictions", []
+        answers: list[Row] = []
         for index, (row, classes) in enumerate(zip(rows, output.predictions, strict=True)):
-            name, size = name_of(row[self.image]), decode_picture(row[self.image]).size
-            path = save_mask(classes, size, folder / f"{index:05}_{Path(name).stem}.png")
-            answers.append({"image": name, "mask": path, "shares": share_classes(classes, self.names)})
+            name, size = images.name_of(row[self.image]), images.decode_picture(row[self.image]).size
+            path = masks.save_mask(classes, size, self.args.output_dir, index, name)
+            shares = masks.share_classes(classes, self.names)
+            answers.append({"image": name, "mask": path, "shares": shares})
         return answers

@@ -139,6 +139,14 @@ def clip_boxes(boxes: Any, size: tuple[int, int]) -> Boxes:
     return corners
 
 
+def corners_of(boxes: Any, size: tuple[int, int]) -> Any:
+    """Boxes given as middle and sides in shares of a height and width, as corners in pixels."""
+    boxes = boxes.reshape(-1, 4)
+    height, width = size
+    corners = np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
+    return corners * [width, height, width, height]
+
+
 def annotate(number: int, boxes: Boxes, classes: list[Any], names: list[str]) -> dict[str, Any]:
     """The objects of a picture as image processors take them."""
     entries = [

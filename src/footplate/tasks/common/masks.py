@@ -6,13 +6,14 @@ import colorsys
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from footplate.tasks.common.images import decode_picture, find_pictures, name_of, table_of
+from footplate.tasks.common.images import decode_picture, find_hub_file, find_pictures, name_of, table_of
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import first_line
+from footplate.tasks.common.recipe import Row
 from footplate.tasks.common.transforms import (
     NEAREST,
     happens,
@@ -23,6 +24,10 @@ from footplate.tasks.common.transforms import (
     resize,
 )
 
+if TYPE_CHECKING:
+    from footplate.tasks.common.flags import ModelFlags
+
+COLUMNS = ("label", "annotation", "mask", "labels")  # of masks, in the order of choice
 IGNORED = 255  # pixels that have no class
 NAMES_FILE = "id2label.json"
 
@@ -38,6 +43,11 @@ def read_pairs(path: str, split: str) -> Any:
     found = {Path(file).stem: file for file in map(str, (folder / "masks").glob("*"))}
     masks = [found.get(Path(file).stem) for file in images]
     return table_of({"image": images, "label": masks} if any(masks) or split != "test" else {"image": images})
+
+
+def find_column(rows: Any, given: str | None) -> Any:
+    """The column of masks: the one that is named, else one with a usual name, else None."""
+    return given or next((name for name in COLUMNS if name in rows.column_names), None)
 
 
 def decode_mask(value: Any) -> Any:
@@ -125,6 +135,12 @@ def find_names(folders: Iterable[str]) -> list[str] | None:
     return None
 
 
+def find_hub_names(dataset: str | None, start: ModelFlags) -> list[str] | None:
+    """The names of classes that lie beside a dataset of the Hub."""
+    file = find_hub_file(dataset, NAMES_FILE, start)
+    return None if file is None else find_names([file])
+
+
 def order_names(names: Mapping[str, str]) -> list[str]:
     """Names by number."""
     numbers = {int(number): name for number, name in names.items()}
@@ -169,8 +185,26 @@ def share_classes(classes: Any, names: list[str]) -> dict[str, float]:
     return {name: round(float(share), 4) for name, share in zip(names, counted, strict=True) if share}
 
 
-def save_mask(classes: Any, size: tuple[int, int], path: Path) -> str:
-    """Write a mask as a picture of that width and height; return its name."""
+def compare_masks(found: Any, right: Any, names: list[str]) -> Row:
+    """What was found in a picture; beside what is right, if that is known, and the share of right pixels."""
+    shown: Row = {"prediction": share_classes(found, names)}
+    if right is None:
+        return shown
+    hits = round(float((found == right)[right != IGNORED].mean()), 4)
+    return {"target": share_classes(right, names), **shown, "pixels_right": hits}
+
+
+def save_mask(classes: Any, size: tuple[int, int], folder: str, index: int, name: str) -> str:
+    """Write a mask as a picture; return its path.
+
+    Args:
+        classes: Of all pixels.
+        size: Width and height of the picture.
+        folder: Where its folder `predictions` is.
+        index: The number of the row.
+        name: The path of the picture that the mask is for.
+    """
+    path = Path(folder) / "predictions" / f"{index:05}_{Path(name).stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     resize(paint_mask(classes), size[::-1], NEAREST).save(path)
     return str(path)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from footplate import HfArg
 from footplate.tasks.common.coco import (
     find_annotations,
@@ -18,9 +20,8 @@ from footplate.tasks.common.coco import (
 )
 from footplate.tasks.common.images import PICTURES, ImageFlags, ImageRecipe
 from footplate.tasks.common.labels import name_classes
-from footplate.tasks.common.reading import require_columns
 from footplate.tasks.common.recipe import Batch, Row
-from footplate.tasks.common.running import source_name
+from footplate.tasks.common.running import check_columns
 
 
 @dataclass
@@ -62,9 +63,7 @@ class ObjectRecipe(ImageRecipe):
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the column of pictures and the classes."""
         super().learn(rows)
-        for split, part in rows.items():
-            if split != "test":
-                require_columns(part, [self.objects], source_name(self, split), "a column objects")
+        check_columns(self, rows, [], [self.objects], "a column objects")
         self.names = find_class_names(rows.get("train", next(iter(rows.values()))), self.objects)
 
     def find_problem(self, row: Row) -> str | None:
@@ -82,6 +81,10 @@ class ObjectRecipe(ImageRecipe):
         """Changed by chance to learn from, as they are to evaluate on."""
         return self.changed_pictures if split == "train" else self.whole_pictures
 
+    def collator(self) -> Any:
+        """Pictures in one tensor, objects as lists: each picture has its own number of them."""
+        return collate_objects
+
     def changed_pictures(self, rows: Batch) -> Batch:
         """Pictures to learn from."""
         raise NotImplementedError
@@ -89,3 +92,14 @@ class ObjectRecipe(ImageRecipe):
     def whole_pictures(self, rows: Batch) -> Batch:
         """Pictures to evaluate on."""
         raise NotImplementedError
+
+
+def collate_objects(rows: list[Any]) -> dict[str, Any]:
+    """The batch of some pictures."""
+    batch: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+    return {**batch, "pixel_values": torch.stack(batch["pixel_values"])}
+
+
+def first_tensors(outputs: Any) -> tuple[torch.Tensor, ...]:
+    """The two tensors that come first among all that a model gives: scores of classes, boxes or masks."""
+    return tuple(part for part in outputs if isinstance(part, torch.Tensor))[:2]
