@@ -116,6 +116,12 @@ def test_a_run_is_planned_in_python(run_page, capsys):
     assert "4 ranks, full_shard" in capsys.readouterr().out
 
 
+def test_a_card_describes_a_line(run_page, tmp_path, capsys):
+    run_page("hub.md")
+    assert "on the points on a line dataset." in capsys.readouterr().out
+    assert (tmp_path / "runs" / "line" / "training_curves.svg").is_file()
+
+
 def test_every_page_with_examples_is_run():
     pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
     run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import warnings
 
 import pytest
@@ -14,7 +13,6 @@ import transformers
 import footplate
 import tiny
 from footplate import Trainer
-from footplate.arguments.notices import warn_once
 
 DATA = tiny.regression_data(12)
 LIBRARIES = [footplate, transformers]
@@ -416,17 +414,3 @@ def test_a_model_without_a_loader_is_not_traced(tmp_path):
     trainer = build(footplate, tmp_path)
     assert trainer.torch_jit_model_eval(trainer.model, None) is trainer.model
     assert trainer.torch_jit_model_eval(trainer.model, DATA, training=True) is trainer.model
-
-
-# ---- share ----
-
-
-def test_a_model_card_at_the_end_of_a_script_warns_once_and_returns(tmp_path, caplog):
-    warn_once.cache_clear()
-    trainer = build(footplate, tmp_path)
-    with caplog.at_level(logging.WARNING, logger="footplate"):
-        for _ in range(2):
-            assert (
-                trainer.create_model_card(finetuned_from="bert", tasks="text", dataset_tags=["glue"]) is None
-            )
-    assert len([record for record in caplog.records if "create_model_card" in record.getMessage()]) == 1

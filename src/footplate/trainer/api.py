@@ -16,7 +16,6 @@ from torch import nn
 from footplate import batch as batch_tools
 from footplate import comm, rng
 from footplate.arguments import TrainingArguments
-from footplate.arguments.notices import warn_once
 from footplate.batch import find_length
 from footplate.checkpoint import optimizer as optimizer_files
 from footplate.checkpoint import rng as rng_files
@@ -62,16 +61,6 @@ def _missing(method: str, subject: str, remedy: str = "") -> Callable[..., NoRet
 
     refuse.__name__, refuse.__doc__ = method, f"{subject} not in this version."
     return refuse
-
-
-def _postponed(method: str, subject: str) -> Callable[..., None]:
-    """A method that scripts call at their end: it warns, as an error there would look like a failed run."""
-
-    def skip(self: Any, *args: Any, **kwargs: Any) -> None:
-        warn_once(f"Trainer.{method}: {subject} not in this version of footplate.")
-
-    skip.__name__, skip.__doc__ = method, f"{subject} not in this version."
-    return skip
 
 
 class TrainerApi(TrainerBase):
@@ -405,7 +394,6 @@ class TrainerApi(TrainerBase):
     ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
     _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
 
-    create_model_card = _postponed("create_model_card", "No model card is written: model cards are")
     push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
     init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
     init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")

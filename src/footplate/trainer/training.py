@@ -28,6 +28,7 @@ from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing
 from footplate.trainer.run import EVAL_ON_START, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
+from footplate.trainer.sharing import Sharing
 from footplate.trainer.starting import find_checkpoint, make_run, own_folder
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
@@ -39,7 +40,7 @@ from footplate.voice import show_block
 logger = logging.getLogger(__name__)
 
 
-class Training(Preparing, Data, Stepping, Rehearsing, Saving):
+class Training(Preparing, Data, Stepping, Rehearsing, Saving, Sharing):
     """The loop, on the parts that it calls."""
 
     def train(

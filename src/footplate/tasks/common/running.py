@@ -57,7 +57,7 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
     if args.do_predict:
         results.update(predict(job))
     if args.do_train and args.should_save:
-        save_card(recipe, name, results, Path(args.output_dir))
+        save_card(recipe, name, results, job.trainer, Path(args.output_dir))
     return results
 
 

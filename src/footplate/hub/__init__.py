@@ -1,0 +1,1 @@
+"""Describe a model in a card, and send it to the Hub."""
