@@ -148,7 +148,7 @@ def test_a_folder_may_have_a_table_of_labels(tmp_path):
 
 
 def test_sounds_of_many_forms_become_one_channel_at_the_model_s_rate(tmp_path):
-    from footplate.tasks.common.sounds import load_sound, seconds_of
+    from footplate.tasks.common.sound_files import load_sound, seconds_of
 
     sound = tones.tone(300, 0.5, np.random.default_rng(0))
     both = np.stack([sound, np.zeros_like(sound)], axis=1)

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 from footplate import EvalPrediction, HfArg, PredictionOutput
 from footplate.tasks import Batch, DataFlags, Recipe, Row, check_columns
-from footplate.tasks.common.classes import decide, has_class_numbers, save_numbered, scores_of, tell_classes
+from footplate.tasks.common.classes import decide, has_class_numbers, scores_of, tell_classes
 from footplate.tasks.common.labels import USUAL_METRICS, Labels, find_bad_label, find_labels, number_labels
+from footplate.tasks.common.predictions import save_numbered
 from footplate.tasks.common.reading import SPLITS, rename_splits
 from footplate.tasks.common.scores import measure
 from footplate.tasks.common.texts import TextFlags, pad_texts
@@ -57,8 +58,7 @@ class Classification(Recipe):
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Find the columns and the classes."""
         self.find_columns(rows)
-        flags = "--text_column_names and --label_column_name"
-        check_columns(self, rows, self.texts, [self.label], flags)
+        check_columns(self, rows, self.texts, [self.label], "--text_column_names and --label_column_name")
         self.labels = find_labels(rows, self.label, getattr(self.data, "do_regression", None))
         self.has_numbers = has_class_numbers(rows, self.label)
 

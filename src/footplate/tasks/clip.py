@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from footplate import HfArg, PredictionOutput, default_data_collator, set_seed
-from footplate.tasks import Batch, Recipe, Row, require_columns, source_name
+from footplate.tasks import Batch, Recipe, Row, check_columns
 from footplate.tasks.common.images import ImageFlags, ImageModelFlags, ImageRecipe, decode_picture, name_of
-from footplate.tasks.common.pairs import load_pair
+from footplate.tasks.common.pairs import find_nearest, load_pair
 from footplate.tasks.common.transforms import BICUBIC, center_crop, resize, to_pixels
 
 CAPTION_COLUMNS = ("caption", "captions", "text", "sentence")
@@ -66,8 +64,7 @@ class Clip(ImageRecipe):
         names = next(iter(rows.values())).column_names
         usual = next((name for name in CAPTION_COLUMNS if name in names), CAPTION_COLUMNS[0])
         self.caption = self.data.caption_column or usual
-        for split, part in rows.items():
-            require_columns(part, [self.caption], source_name(self, split), "--caption_column")
+        check_columns(self, rows, [self.caption], [], "--caption_column")
 
     def find_problem(self, row: Row) -> str | None:
         """A picture that cannot be opened, a caption that is missing."""
@@ -88,9 +85,8 @@ class Clip(ImageRecipe):
         for name, is_frozen in parts.items():
             if is_frozen:
                 getattr(model, name).requires_grad_(False)
-        set_seed(
-            self.args.seed
-        )  # the script seeds here: what a model draws does not change the order of rows
+        # the original's script seeds here: what a model draws does not change the order of rows
+        set_seed(self.args.seed)
         return model
 
     def stages(self, split: str) -> list[Any]:
@@ -132,24 +128,14 @@ class Clip(ImageRecipe):
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """For each picture the caption among all that is nearest, and how alike they are."""
-        texts, images = (np.asarray(vectors) for vectors in output.predictions[:2])
-        likeness = normalise(images) @ normalise(texts).T
-        captions = list(rows[self.caption])
+        texts, images = output.predictions[:2]
+        found = find_nearest(images, texts, list(rows[self.caption]))
         return [
-            {
-                "image": name_of(value),
-                "caption": captions[int(line.argmax())],
-                "likeness": round(float(line.max()), 4),
-            }
-            for value, line in zip(rows[self.image], likeness, strict=True)
+            {"image": name_of(value), "caption": caption, "likeness": likeness}
+            for value, (caption, likeness) in zip(rows[self.image], found, strict=True)
         ]
 
 
 def collate(rows: list[Any]) -> dict[str, Any]:
     """The batch of some rows."""
     return {**default_data_collator(rows), "return_loss": True}
-
-
-def normalise(vectors: Any) -> Any:
-    """Vectors of length 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

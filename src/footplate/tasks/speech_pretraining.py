@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from footplate import HfArg, PredictionOutput, TrainingArguments
+from footplate import HfArg, PredictionOutput
 from footplate.tasks import Batch, Row, TaskError
-from footplate.tasks.common.contrast import ContrastTrainer, GumbelCallback, HidingCollator
-from footplate.tasks.common.reading import import_datasets, read_hub
-from footplate.tasks.common.sounds import DurationFlags, SoundRecipe, join_splits, keep_encoded
+from footplate.tasks.common import contrast
+from footplate.tasks.common.reading import split_first
+from footplate.tasks.common.sounds import DurationFlags, SoundRecipe, join_configurations
 from footplate.tasks.common.speech import SoundModelFlags, load_extractor
 
 
@@ -51,14 +51,6 @@ class PretrainingModelFlags(SoundModelFlags):
     )
 
 
-@dataclass
-class PretrainingArguments(TrainingArguments):
-    """Arguments of training with the defaults of the original's script, which does not clip gradients."""
-
-    seed: int = HfArg(default=0, help="Seed of all randomness.")
-    max_grad_norm: float = HfArg(default=0.0, help="Clip gradients to this norm; 0 does not clip.")
-
-
 class SpeechPretraining(SoundRecipe):
     """Sounds without anything said about them."""
 
@@ -69,8 +61,8 @@ class SpeechPretraining(SoundRecipe):
     )
     data_flags = PretrainingFlags
     model_flags = PretrainingModelFlags
-    arguments = PretrainingArguments
-    trainer = ContrastTrainer
+    arguments = contrast.PretrainingArguments
+    trainer = contrast.ContrastTrainer
     head = "AutoModelForPreTraining"
     first_flags = (
         "audio_column_name",
@@ -104,31 +96,13 @@ class SpeechPretraining(SoundRecipe):
         """All configurations and splits that are named, one after the other, in random order."""
         configs: Sequence[str | None] = self.data.dataset_config_names or [self.data.dataset_config_name]
         splits = self.data.dataset_split_names or [self.data.train_split_name]
-        if len(configs) != len(splits):
-            raise TaskError(
-                f"--dataset_config_names names {len(configs)} and --dataset_split_names {len(splits)}: give "
-                "one split for each configuration."
-            )
-        column, parts = self.data.audio_column_name, []
-        for config, split in zip(configs, splits, strict=True):
-            found = read_hub(self.data, self.start, config)
-            part = join_splits(found, split, "dataset_split_names")
-            parts.append(keep_encoded(part, column).select_columns([column]))
-        joined = import_datasets().concatenate_datasets(parts)
-        return {"train": joined.shuffle(seed=self.args.seed) if len(parts) > 1 else joined}
+        return {"train": join_configurations(self.data, self.start, configs, splits, self.args.seed)}
 
     def split_off(self, rows: Any) -> tuple[Any, Any]:
         """The first rows to evaluate on, and the others to learn from."""
         if not hasattr(rows, "__len__"):
             return super().split_off(rows)
-        percentage = self.data.validation_split_percentage
-        count = len(rows) * percentage // 100
-        if not 0 < count < len(rows):
-            raise TaskError(
-                f"--validation_split_percentage {percentage} of {len(rows)} rows are {count}. Give another "
-                "share, or --validation_file."
-            )
-        return rows.select(range(count, len(rows))), rows.select(range(count))
+        return split_first(rows, self.data.validation_split_percentage)
 
     def keeps(self, seconds: float) -> bool:
         """Whether a sound of this length is used; what is too long is cut."""
@@ -138,17 +112,8 @@ class SpeechPretraining(SoundRecipe):
 
     def build_processor(self, texts: Iterable[str]) -> Any:
         """The feature extractor; a model that cannot be pretrained is refused."""
-        config = self.config
-        if not config.do_stable_layer_norm or config.feat_extract_norm != "layer":
-            raise TaskError(
-                "Pretraining is stable only with layer norm. Add --config_overrides "
-                "do_stable_layer_norm=True,feat_extract_norm=layer."
-            )
         extractor = load_extractor(self)
-        if not extractor.do_normalize:
-            raise TaskError(
-                "Pretraining needs normalized sounds. Set do_normalize in preprocessor_config.json."
-            )
+        contrast.check_stable(self.config, extractor)
         return extractor
 
     # ---- features ----
@@ -166,13 +131,13 @@ class SpeechPretraining(SoundRecipe):
         data, config = self.data, self.config
         probability = config.mask_time_prob if data.mask_time_prob is None else data.mask_time_prob
         length = config.mask_time_length if data.mask_time_length is None else data.mask_time_length
-        return HidingCollator(self.extractor, config, probability, length, data.pad_to_multiple_of)
+        return contrast.HidingCollator(self.extractor, config, probability, length, data.pad_to_multiple_of)
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Let codes be chosen less and less freely."""
         flags, options = self.start, super().trainer_options(rows, features)
         limits = (flags.max_gumbel_temperature, flags.min_gumbel_temperature)
-        return {**options, "callbacks": [GumbelCallback(*limits, flags.gumbel_temperature_decay)]}
+        return {**options, "callbacks": [contrast.GumbelCallback(*limits, flags.gumbel_temperature_decay)]}
 
     def answers(self, rows: Any, features: Any, output: PredictionOutput) -> list[Row]:
         """There are none."""

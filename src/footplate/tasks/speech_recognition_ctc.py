@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from footplate import EvalPrediction, HfArg
-from footplate.tasks import Batch, TaskError, require_columns, source_name
+from footplate import HfArg
+from footplate.tasks import Batch, check_columns
 from footplate.tasks.common.letters import CtcTrainer, build_letter_tokenizer, number_letters
 from footplate.tasks.common.models import import_transformers, load
 from footplate.tasks.common.speech import (
@@ -16,9 +16,7 @@ from footplate.tasks.common.speech import (
     SpeechCollator,
     SpeechFlags,
     SpeechRecipe,
-    join_processor,
-    load_extractor,
-    measure_transcripts,
+    check_measures,
 )
 
 
@@ -94,25 +92,20 @@ class SpeechRecognitionCtc(SpeechRecipe):
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Collect the letters of all transcripts that are used."""
-        wrong = set(self.data.eval_metrics) - {"wer", "cer"}
-        if wrong:
-            raise TaskError(f"--eval_metrics {' '.join(sorted(wrong))}: choose among wer and cer.")
+        check_measures(self.data.eval_metrics)
+        name = self.data.text_column_name
+        check_columns(self, rows, [], [name], "--text_column_name")
         counts = {"train": self.data.max_train_samples, "validation": self.data.max_eval_samples}
         letters: set[str] = set()
-        for split, count in counts.items():
-            if split in rows:
-                name = self.data.text_column_name
-                require_columns(rows[split], [name], source_name(self, split), "--text_column_name")
-                texts = self.limit(rows[split], count).select_columns([name])
-                letters.update(*(self.clean(row[name]) for row in texts if row[name] is not None))
+        for split in counts.keys() & rows.keys():
+            texts = self.limit(rows[split], counts[split]).select_columns([name])
+            letters.update(*(self.clean(row[name]) for row in texts if row[name] is not None))
         self.letters = sorted(letters)
 
     def clean(self, text: str) -> str:
         """A transcript in lower case, without characters to ignore; a word ends with a space."""
         ignored = "".join(self.data.chars_to_ignore or ())
         return (re.sub(f"[{ignored}]", "", text) if ignored else text).lower() + " "
-
-    # ---- model ----
 
     def configure(self) -> dict[str, Any]:
         """What is left out and hidden while the model is trained."""
@@ -122,7 +115,7 @@ class SpeechRecognitionCtc(SpeechRecipe):
         """A feature extractor and a tokenizer of letters."""
         tokenizer = self.load_tokenizer()
         self.config.update({"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id})
-        return join_processor(self.config, load_extractor(self), tokenizer)
+        return self.join_processor(tokenizer)
 
     def load_tokenizer(self) -> Any:
         """The tokenizer that is named; without training, the model's own; else one of the letters."""
@@ -131,25 +124,18 @@ class SpeechRecognitionCtc(SpeechRecipe):
             return load(import_transformers().AutoTokenizer, name, self.start)
         return build_letter_tokenizer(number_letters(self.letters, self.data), self.data, self.args)
 
-    # ---- features ----
-
     def features(self, rows: Batch) -> Batch:
         """Sounds as the model takes them, their lengths, and the numbers of letters."""
         rate = self.extractor.sampling_rate
         sounds = [
             self.extractor(sound, sampling_rate=rate)[self.input_name][0] for sound in self.sounds_of(rows)
         ]
-        made: Batch = {self.input_name: sounds, "input_length": [len(sound) for sound in sounds]}
-        if self.data.text_column_name in rows:
-            texts = [self.clean(text) for text in rows[self.data.text_column_name]]
-            made["labels"] = [self.tokenizer(text).input_ids for text in texts]
-        return made
+        lengths = [len(sound) for sound in sounds]
+        return {self.input_name: sounds, "input_length": lengths, **self.tokens_of(rows)}
 
     def collator(self) -> Any:
         """Pad sounds and letters, each to the longest of a batch."""
         return SpeechCollator(self.processor)
-
-    # ---- measuring ----
 
     def heard(self, predictions: Any) -> list[str]:
         """The letters of each moment, joined to texts."""
@@ -159,7 +145,6 @@ class SpeechRecognitionCtc(SpeechRecipe):
         """The transcripts."""
         return self.decode(labels, group_tokens=False)
 
-    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Errors by words and by letters."""
-        said, heard = self.said(prediction.label_ids), self.heard(prediction.predictions)
-        return measure_transcripts(self.data.eval_metrics, said, heard)
+    def measured(self) -> list[str]:
+        """What a flag names."""
+        return self.data.eval_metrics

@@ -8,19 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from footplate import EvalPrediction, HfArg, Seq2SeqTrainer, Seq2SeqTrainingArguments
-from footplate.tasks import Batch, Row, TaskError, require_columns, source_name
+from footplate import HfArg, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from footplate.tasks import Batch, Row, TaskError, check_columns
 from footplate.tasks.common.models import import_transformers, load
-from footplate.tasks.common.speech import (
-    SoundModelFlags,
-    SpeechCollator,
-    SpeechFlags,
-    SpeechRecipe,
-    join_processor,
-    load_extractor,
-    measure_transcripts,
-)
-from footplate.tasks.common.vocabulary import TRANSLATORS, describe_tokens, train_tokenizer
+from footplate.tasks.common.speech import SoundModelFlags, SpeechCollator, SpeechFlags, SpeechRecipe
+from footplate.tasks.common.transcribers import fit_configuration, set_language
+from footplate.tasks.common.vocabulary import TRANSLATORS, train_tokenizer
 
 
 @dataclass
@@ -72,10 +65,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
 
     def learn(self, rows: Mapping[str, Any]) -> None:
         """Check that there are transcripts."""
-        for split, part in rows.items():
-            if split != "test":
-                name = self.data.text_column_name
-                require_columns(part, [name], source_name(self, split), "--text_column_name")
+        check_columns(self, rows, [], [self.data.text_column_name], "--text_column_name")
 
     def text_of(self, row: Row) -> list[str]:
         """The transcript, as it is written."""
@@ -101,7 +91,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
         else:
             options = {"use_fast": self.start.use_fast_tokenizer}
             tokenizer = load(import_transformers().AutoTokenizer, name, self.start, **options)
-        return join_processor(self.config, load_extractor(self), tokenizer)
+        return self.join_processor(tokenizer)
 
     def adjust(self, model: Any) -> Any:
         """The model, told what to write; what does not learn is marked as such."""
@@ -111,18 +101,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
         if self.start.freeze_encoder:
             model.freeze_encoder()
             model.model.encoder.gradient_checkpointing = False
-        if getattr(model.generation_config, "is_multilingual", False):
-            language, task = self.data.language, self.data.speech_task
-            try:
-                self.tokenizer.set_prefix_tokens(language=language, task=task)
-            except ValueError as error:
-                raise TaskError(f"--language {language} --task {task}: {error}") from None
-            model.generation_config.language, model.generation_config.task = language, task
-            model.generation_config.forced_decoder_ids = None  # language and task say the same
-        elif self.data.language is not None:
-            raise TaskError(
-                f"--language {self.data.language}: the model knows one language only. Leave it out."
-            )
+        set_language(model, self.tokenizer, self.data.language, self.data.speech_task)
         return model
 
     # ---- features ----
@@ -143,10 +122,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
         made["input_length"] = [len(sound) for sound in sounds]
         if self.gives_mask:
             made["attention_mask"] = [row["attention_mask"][0] for row in inputs]
-        if self.data.text_column_name in rows:
-            texts = [self.clean(text) for text in rows[self.data.text_column_name]]
-            made["labels"] = [self.tokenizer(text).input_ids for text in texts]
-        return made
+        return {**made, **self.tokens_of(rows)}
 
     def collator(self) -> Any:
         """Pad sounds and labels; the model adds the first token itself."""
@@ -171,18 +147,3 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
     def said(self, labels: Any) -> list[str]:
         """The transcripts."""
         return self.decode(labels, skip_special_tokens=True)
-
-    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
-        """Errors by words."""
-        said, heard = self.said(prediction.label_ids), self.heard(prediction.predictions)
-        return measure_transcripts(["wer"], said, heard)
-
-
-def fit_configuration(config: Any, tokenizer: Any) -> None:
-    """Make the configuration of a model with random weights fit a tokenizer that was trained on the spot."""
-    found = describe_tokens(tokenizer, is_encoder_decoder=True)
-    config.update(found)
-    if hasattr(config, "decoder"):
-        config.decoder.update(found)
-    if config.model_type == "whisper":
-        config.begin_suppress_tokens = None  # they are numbers of another tokenizer's tokens

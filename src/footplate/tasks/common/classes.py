@@ -1,9 +1,8 @@
-"""Classes as answers: learned from rows, decided by scores, told and written in words."""
+"""Classes as answers: learned from rows, decided by scores, told in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -119,12 +118,3 @@ def tell_classes(labels: Labels, scores: Any) -> list[Row]:
         {"label": labels.names[int(number)], "score": round(float(share), 4)}
         for number, share in zip(decided, shares, strict=True)
     ]
-
-
-def save_numbered(answers: Sequence[Row], path: Path) -> None:
-    """Write a line for each answer: its number and what it says first."""
-    lines = ["index\tprediction"]
-    for index, answer in enumerate(answers):
-        value = next(iter(answer.values()))
-        lines.append(f"{index}\t{f'{value:3.3f}' if isinstance(value, float) else value}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

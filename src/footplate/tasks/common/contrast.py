@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from footplate import Trainer, TrainerCallback
+from footplate import HfArg, Trainer, TrainerCallback, TrainingArguments
+from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.recipe import Row
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """Arguments of training with the defaults of the original's script, which does not clip gradients."""
+
+    seed: int = HfArg(default=0, help="Seed of all randomness.")
+    max_grad_norm: float = HfArg(default=0.0, help="Clip gradients to this norm; 0 does not clip.")
+
+
+def check_stable(config: Any, extractor: Any) -> None:
+    """Refuse a model that cannot be pretrained, or whose sounds are not normalized."""
+    if not config.do_stable_layer_norm or config.feat_extract_norm != "layer":
+        raise TaskError(
+            "Pretraining is stable only with layer norm. Add --config_overrides "
+            "do_stable_layer_norm=True,feat_extract_norm=layer."
+        )
+    if not extractor.do_normalize:
+        raise TaskError("Pretraining needs normalized sounds. Set do_normalize in preprocessor_config.json.")
 
 
 class HidingCollator:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +11,8 @@ from typing import Any, ClassVar
 
 from footplate import HfArg, PredictionOutput
 from footplate.tasks.common.flags import DataFlags, ModelFlags
+from footplate.tasks.common.linking import link_files
+from footplate.tasks.common.predictions import save_json_lines
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import first_line, import_datasets, load_rows, require_columns
 from footplate.tasks.common.recipe import Recipe, Row
@@ -160,9 +160,7 @@ class ImageRecipe(Recipe):
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One JSON value for each picture."""
-        answers = self.answers(rows, features, output)
-        lines = [json.dumps(answer, ensure_ascii=False) for answer in answers]
-        (folder / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        save_json_lines(self.answers(rows, features, output), folder)
 
 
 # ---- reading ----
@@ -230,17 +228,8 @@ def keep_encoded(rows: Any, column: str) -> Any:
 
 
 def link_pictures(rows: Any, column: str, folder: str) -> Any:
-    """The rows of a table whose column names files, relative to a folder."""
-
-    def link(part: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        return {column: [None if name is None else os.path.join(folder, str(name)) for name in part[column]]}
-
-    options: dict[str, Any] = {}
-    if hasattr(rows, "__len__"):  # a picture that is mended must be looked at again
-        state = [(name, os.path.getmtime(name) if os.path.exists(name) else 0) for name in link(rows)[column]]
-        key = f"{rows._fingerprint} {column} {state}"
-        options["new_fingerprint"] = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return keep_encoded(rows.map(link, batched=True, **options), column)
+    """The rows of a table whose column names pictures, relative to a folder."""
+    return keep_encoded(link_files(rows, column, folder), column)
 
 
 # ---- decoding ----

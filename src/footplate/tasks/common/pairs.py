@@ -1,9 +1,11 @@
-"""What reads pictures and texts for models of both."""
+"""Pictures and texts for models of both: what reads them, and which ones are alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from footplate.tasks.common.image_processors import build_image_processor, has_image_processor
 from footplate.tasks.common.models import import_transformers, load
@@ -41,3 +43,21 @@ def load_viewer(recipe: Recipe) -> Any:
     if name is not None and has_image_processor(name):
         return load(import_transformers().AutoImageProcessor, name, start, backend="pil")
     return build_image_processor(recipe.config, start.image_size, {})
+
+
+def find_nearest(images: Any, texts: Any, captions: Sequence[str]) -> list[tuple[str, float]]:
+    """For each picture the caption among all that is nearest, and how alike they are.
+
+    Args:
+        images: A vector for each picture.
+        texts: A vector for each caption.
+        captions: The captions.
+    """
+    likeness = normalise(images) @ normalise(texts).T
+    return [(captions[int(line.argmax())], round(float(line.max()), 4)) for line in likeness]
+
+
+def normalise(vectors: Any) -> Any:
+    """Vectors of length 1."""
+    vectors = np.asarray(vectors)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

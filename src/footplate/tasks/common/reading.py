@@ -189,6 +189,17 @@ def split_off(rows: Any, percentage: int, seed: int | None = None) -> tuple[Any,
     return rows.select(range(num_taken, len(rows))), rows.select(range(num_taken))
 
 
+def split_first(rows: Any, percentage: int) -> tuple[Any, Any]:
+    """The rows to learn from, and the first ones to evaluate on: that share, rounded down."""
+    count = len(rows) * percentage // 100
+    if not 0 < count < len(rows):
+        raise TaskError(
+            f"--validation_split_percentage {percentage} of {len(rows)} rows are {count}. Give another "
+            "share, or --validation_file."
+        )
+    return rows.select(range(count, len(rows))), rows.select(range(count))
+
+
 def limit_rows(rows: Any, count: int | None) -> Any:
     """The first `count` rows, or all."""
     if count is None:

@@ -1,10 +1,7 @@
-"""Sound: files, folders and bytes, read with soundfile and soxr; and what all tasks on sound share."""
+"""What all tasks on sound share: reading tables, folders and datasets, checking, leaving out by length."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from footplate import HfArg, PredictionOutput
-from footplate.tasks.common.flags import DataFlags
+from footplate.tasks.common.flags import DataFlags, ModelFlags
+from footplate.tasks.common.linking import link_files, stamp_of
+from footplate.tasks.common.predictions import save_json_lines
 from footplate.tasks.common.problems import TaskError
-from footplate.tasks.common.reading import FORMS, first_line, import_datasets, read_table, require_columns
+from footplate.tasks.common.reading import FORMS, import_datasets, read_hub, read_table, require_columns
 from footplate.tasks.common.recipe import Batch, Recipe, Row
+from footplate.tasks.common.sound_files import find_bad_sound, load_sound, seconds_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +71,14 @@ class SoundRecipe(Recipe):
         if not folder.is_dir():
             rows = read_table(path, split, self.data, self.start)
             require_columns(rows, [column], path, "--audio_column_name")
-            return point_to_files(keep_encoded(rows, column), column, folder.parent)
+            return link_files(keep_encoded(rows, column), column, str(folder.parent.resolve()))
         tables = [folder / f"metadata{ending}" for ending in FORMS]
         table = next((file for file in tables if file.is_file()), None)
         if table is None:
             return list_folder(folder, column, label, self.start.cache_dir)
         rows = read_table(str(table), split, self.data, self.start)
         require_columns(rows, [FILE_COLUMN], str(table), "the first line of that file")
-        return point_to_files(rows.rename_column(FILE_COLUMN, column), column, folder)
+        return link_files(rows.rename_column(FILE_COLUMN, column), column, str(folder.resolve()))
 
     def read_hub(self) -> dict[str, Any]:
         """The splits of a dataset, by the names that the flags give; a folder may hold a folder for each."""
@@ -164,12 +164,7 @@ class SoundRecipe(Recipe):
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One JSON value for each sound."""
-        answers = self.answers(rows, features, output)
-        lines = [json.dumps(answer, ensure_ascii=False) for answer in answers]
-        (folder / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-# ---- rows ----
+        save_json_lines(self.answers(rows, features, output), folder)
 
 
 def keep_encoded(rows: Any, column: str) -> Any:
@@ -178,33 +173,6 @@ def keep_encoded(rows: Any, column: str) -> Any:
     if isinstance((rows.features or {}).get(column), datasets.Audio):
         return rows.cast_column(column, datasets.Audio(decode=False))
     return rows
-
-
-def point_to_files(rows: Any, column: str, folder: Path) -> Any:
-    """The rows with whole paths; what is prepared of them is prepared anew once a file has changed."""
-
-    def whole(value: Any) -> Any:
-        return str(folder.resolve() / value) if isinstance(value, str) else value
-
-    if not hasattr(rows, "__len__"):
-        return rows.map(lambda row: {column: whole(row[column])})
-    values = rows[column]
-    if not any(isinstance(value, str) for value in values):  # the bytes are in the table
-        return rows
-    paths = [whole(value) for value in values]
-    key = json.dumps([rows._fingerprint, [stamp_of(path) for path in paths]])
-    fingerprint = hashlib.sha256(key.encode()).hexdigest()[:32]
-    rows = rows.add_column(f"{column} of a file", paths, new_fingerprint=fingerprint)
-    return rows.remove_columns(column).rename_column(f"{column} of a file", column)
-
-
-def stamp_of(path: str | None) -> list[Any]:
-    """What changes when a file changes."""
-    try:
-        found = Path(path or "").stat()
-    except OSError:
-        return [path]
-    return [path, found.st_size, found.st_mtime_ns]
 
 
 def list_folder(folder: Path, column: str, label: str, cache_dir: str | None) -> Any:
@@ -233,77 +201,26 @@ def join_splits(found: Mapping[str, Any], names: str, flag: str) -> Any:
     return import_datasets().concatenate_datasets([found[name] for name in wanted])
 
 
-# ---- sounds ----
-
-
-def load_sound(value: Any, rate: int) -> np.ndarray:
-    """A sound in one channel, at a rate of samples per second.
+def join_configurations(
+    data: SoundFlags, start: ModelFlags, configs: Sequence[str | None], splits: Sequence[str], seed: int
+) -> Any:
+    """The sounds of several configurations of a dataset, in random order.
 
     Args:
-        value: A path, or a dict with `bytes` or `path`, or with `array` and `sampling_rate`.
-        rate: Samples per second.
+        data: Name the dataset and the column of sounds.
+        start: Where to keep what is downloaded.
+        configs: The configurations.
+        splits: One split `a+b` for each of them.
+        seed: Of the order.
     """
-    if isinstance(value, dict) and value.get("array") is not None:
-        sound, own_rate = np.asarray(value["array"], np.float32), int(value["sampling_rate"])
-    else:
-        soundfile = import_soundfile()
-        try:
-            sound, own_rate = soundfile.read(source_of(value), dtype="float32")
-        except (soundfile.SoundFileError, OSError) as error:
-            raise TaskError(f"{name_of(value)} cannot be read: {first_line(error)}.") from None
-    if sound.ndim > 1:
-        sound = sound.mean(axis=1)
-    if own_rate != rate:
-        import soxr
-
-        sound = soxr.resample(sound, own_rate, rate)
-    return sound
-
-
-def seconds_of(value: Any) -> float:
-    """The length of a sound, from the head of its file."""
-    if isinstance(value, dict) and value.get("array") is not None:
-        return len(value["array"]) / float(value["sampling_rate"])
-    return float(import_soundfile().info(source_of(value)).duration)
-
-
-def find_bad_sound(value: Any) -> str | None:
-    """Why a sound cannot be used; its head and its last sample are read, not all of it."""
-    if value is None:
-        return "there is no sound"
-    if isinstance(value, dict) and value.get("array") is not None:
-        return None if len(value["array"]) else "the sound is empty"
-    soundfile, source = import_soundfile(), source_of(value)
-    if isinstance(source, str) and not Path(source).is_file():
-        return f"there is no file {source}"
-    try:
-        with soundfile.SoundFile(source) as file:
-            if not file.frames:
-                return f"{name_of(value)} is empty"
-            file.seek(file.frames - 1)
-            is_whole = len(file.read(1)) == 1
-    except (soundfile.SoundFileError, OSError) as error:
-        return f"{name_of(value)} is no sound that can be read ({first_line(error)})"
-    return None if is_whole else f"{name_of(value)} ends too early"
-
-
-def source_of(value: Any) -> Any:
-    """What soundfile opens."""
-    if isinstance(value, dict):
-        content = value.get("bytes")
-        return str(value.get("path")) if content is None else io.BytesIO(content)
-    return str(value)
-
-
-def name_of(value: Any) -> str:
-    """The name of a sound, for people."""
-    return str(value.get("path") or "the sound") if isinstance(value, dict) else str(value)
-
-
-def import_soundfile() -> Any:
-    """The package `soundfile`."""
-    try:
-        import soundfile
-    except ImportError:
-        raise TaskError("Tasks on sound need the package soundfile: pip install footplate[tasks]") from None
-    return soundfile
+    if len(configs) != len(splits):
+        raise TaskError(
+            f"--dataset_config_names names {len(configs)} and --dataset_split_names {len(splits)}: give "
+            "one split for each configuration."
+        )
+    column, parts = data.audio_column_name, []
+    for config, split in zip(configs, splits, strict=True):
+        part = join_splits(read_hub(data, start, config), split, "dataset_split_names")
+        parts.append(keep_encoded(part, column).select_columns([column]))
+    joined = import_datasets().concatenate_datasets(parts)
+    return joined.shuffle(seed=seed) if len(parts) > 1 else joined

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from footplate import HfArg, PredictionOutput
+from footplate import EvalPrediction, HfArg, PredictionOutput
 from footplate.tasks.common.flags import ModelFlags
 from footplate.tasks.common.models import import_transformers, load
 from footplate.tasks.common.problems import TaskError
-from footplate.tasks.common.recipe import Row
+from footplate.tasks.common.recipe import Batch, Row
 from footplate.tasks.common.sounds import DurationFlags, SoundRecipe
 
 FRAMES_PER_SECOND = 50  # of Whisper's encoder
@@ -42,6 +42,30 @@ class SpeechRecipe(SoundRecipe):
     """Sounds and their transcripts."""
 
     data: SpeechFlags
+
+    def join_processor(self, tokenizer: Any) -> Any:
+        """The model's feature extractor and a tokenizer in one."""
+        return join_processor(self.config, load_extractor(self), tokenizer)
+
+    def clean(self, text: str) -> str:
+        """A transcript as it is to be written."""
+        raise NotImplementedError
+
+    def tokens_of(self, rows: Batch) -> Batch:
+        """The tokens of transcripts, if they are known."""
+        if self.data.text_column_name not in rows:
+            return {}
+        texts = [self.clean(text) for text in rows[self.data.text_column_name]]
+        return {"labels": [self.tokenizer(text).input_ids for text in texts]}
+
+    def measured(self) -> Sequence[str]:
+        """What is measured: errors by words (wer), by characters (cer), or both."""
+        return ["wer"]
+
+    def metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Errors by words or by characters."""
+        said, heard = self.said(prediction.label_ids), self.heard(prediction.predictions)
+        return measure_transcripts(self.measured(), said, heard)
 
     @property
     def tokenizer(self) -> Any:
@@ -171,6 +195,13 @@ def join_processor(config: Any, extractor: Any, tokenizer: Any) -> Any:
     except KeyError:
         kind = Wav2Vec2Processor
     return kind(feature_extractor=extractor, tokenizer=tokenizer)
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Refuse what is not measured."""
+    wrong = set(names) - {"wer", "cer"}
+    if wrong:
+        raise TaskError(f"--eval_metrics {' '.join(sorted(wrong))}: choose among wer and cer.")
 
 
 def measure_transcripts(names: Sequence[str], said: list[str], heard: list[str]) -> dict[str, float]:
