@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from footplate import DataCollatorForTokenClassification, EvalPrediction, HfArg, PredictionOutput
 from footplate.tasks import Batch, DataFlags, Recipe, Row, TaskError, source_name
+from footplate.tasks.common import conversations
 from footplate.tasks.common.adapters import (
     AdapterFlags,
     AdapterTrainer,
@@ -18,20 +18,9 @@ from footplate.tasks.common.adapters import (
     quantize_options,
 )
 from footplate.tasks.common.blocks import IGNORED, add_perplexity, keep_best, next_token_accuracy
-from footplate.tasks.common.conversations import (
-    find_bad_row,
-    find_column,
-    find_turn_ends,
-    give_template,
-    keep_labelled,
-    labels_of,
-    prompt_of_row,
-    read_template,
-    texts_of_row,
-    tokens_of_row,
-)
 from footplate.tasks.common.models import fit_embeddings, load_processor
-from footplate.tasks.common.packing import PackedCollator, find_collator, pack_rows
+from footplate.tasks.common.packing import PackedCollator, choose_collator, pack_rows
+from footplate.tasks.common.predictions import save_json_lines
 from footplate.tasks.common.writing import write_on
 
 
@@ -74,17 +63,19 @@ class Chat(Recipe):
         """Find the columns, and the template: rows are checked by rendering them."""
         check_adapter_flags(self.start)
         for split, part in rows.items():
-            self.column = find_column(part.column_names, source_name(self, split))
+            self.column = conversations.find_column(part.column_names, source_name(self, split))
         self.processor = load_processor(self, ())
-        self.template = give_template(self.processor, read_template(self.data.chat_template))
+        given = conversations.read_template(self.data.chat_template)
+        self.template = conversations.give_template(self.processor, given)
 
     def find_problem(self, row: Row) -> str | None:
         """No conversation, no words of the assistant, or a template that does not fit."""
-        return find_bad_row(self.processor, row, needs_answer=self.args.do_train or self.args.do_eval)
+        needs_answer = self.args.do_train or self.args.do_eval
+        return conversations.find_bad_row(self.processor, row, needs_answer)
 
     def text_of(self, row: Row) -> list[str]:
         """The conversation as it is rendered, for a tokenizer that is trained on it."""
-        return texts_of_row(self.processor, row)
+        return conversations.texts_of_row(self.processor, row)
 
     def model_options(self) -> dict[str, Any]:
         """Four bits, if asked for."""
@@ -92,16 +83,10 @@ class Chat(Recipe):
 
     def adjust(self, model: Any) -> Any:
         """Give the model an embedding for every token, an adapter, and a way to keep sequences apart."""
-        self.template = give_template(self.processor, self.template)
+        self.template = conversations.give_template(self.processor, self.template)
         fit_embeddings(model, self.processor)
         if self.data.packing:
-            self.packer = find_collator(model, self.processor.pad_token_id)
-            if self.packer is None:
-                raise TaskError(
-                    f"--packing: in a row of {type(model).__name__}, one conversation would see others, by "
-                    "positions and by masks. Leave --packing out, and save padding by "
-                    "--train_sampling_strategy group_by_length."
-                )
+            self.packer = choose_collator(model, self.processor.pad_token_id)
         if self.start.use_peft and self.args.do_train:
             model = add_adapter(model, self.start, self.args)
         self.model = model
@@ -111,15 +96,16 @@ class Chat(Recipe):
         """Tokens; then, where something is learned or measured, rows that hold words of the assistant."""
         if split == "test":
             return [self.features]
-        return [self.features, keep_labelled, *([self.pack] if self.data.packing else [])]
+        return [self.features, conversations.keep_labelled, *([self.pack] if self.data.packing else [])]
 
     def features(self, rows: Batch) -> Batch:
         """Tokens, and those of them that carry loss."""
         made: Batch = {"input_ids": [], "labels": []}
         for values in zip(*rows.values(), strict=True):
-            tokens, is_said = tokens_of_row(self.processor, dict(zip(rows, values, strict=True)))
+            row = dict(zip(rows, values, strict=True))
+            tokens, is_said = conversations.tokens_of_row(self.processor, row)
             made["input_ids"].append(tokens[: self.data.max_length])
-            made["labels"].append(labels_of(tokens, is_said)[: self.data.max_length])
+            made["labels"].append(conversations.labels_of(tokens, is_said)[: self.data.max_length])
         return made
 
     def pack(self, rows: Batch) -> Batch:
@@ -154,11 +140,10 @@ class Chat(Recipe):
 
     def reply(self, model: Any, rows: Any) -> list[Row]:
         """What the model says when it is the assistant's turn."""
-        length, ends = self.data.max_new_tokens, find_turn_ends(self.processor)
-        prompts = [prompt_of_row(self.processor, row) for row in rows]
+        length, ends = self.data.max_new_tokens, conversations.find_turn_ends(self.processor)
+        prompts = [conversations.prompt_of_row(self.processor, row) for row in rows]
         return [{"answer": write_on(model, self.processor, prompt, length, ends)} for prompt in prompts]
 
     def save_predictions(self, rows: Any, features: Any, output: PredictionOutput, folder: Path) -> None:
         """One line of JSON for each answer."""
-        lines = [json.dumps(answer, ensure_ascii=False) for answer in self.reply(self.model, rows)]
-        (folder / "predictions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        save_json_lines(self.reply(self.model, rows), folder)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from footplate.tasks.common.blocks import IGNORED
+from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.recipe import Batch
 
 # how a model learns where sequences begin:
@@ -93,6 +94,18 @@ class PackedCollator:
             return allowed
         lowest = torch.finfo(self.mask_type).min
         return torch.zeros(allowed.shape, dtype=self.mask_type).masked_fill(~allowed, lowest)
+
+
+def choose_collator(model: Any, pad_token_id: int) -> PackedCollator:
+    """A collator by which the sequences of a row do not see each other; an error if the model has no way."""
+    found = find_collator(model, pad_token_id)
+    if found is None:
+        raise TaskError(
+            f"--packing: in a row of {type(model).__name__}, one conversation would see others, by "
+            "positions and by masks. Leave --packing out, and save padding by "
+            "--train_sampling_strategy group_by_length."
+        )
+    return found
 
 
 def find_collator(model: Any, pad_token_id: int) -> PackedCollator | None:
