@@ -116,6 +116,12 @@ def test_a_run_is_planned_in_python(run_page, capsys):
     assert "4 ranks, full_shard" in capsys.readouterr().out
 
 
+def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
+    best = run_page("search.md")["best"]
+    assert str(best.objective) in capsys.readouterr().out
+    assert (tmp_path / best.run_summary.best_checkpoint).is_dir()
+
+
 def test_a_card_describes_a_line(run_page, tmp_path, capsys):
     run_page("hub.md")
     assert "on the points on a line dataset." in capsys.readouterr().out

@@ -1149,8 +1149,6 @@ NOT_IN_THIS_VERSION = [
     "init_git_repo",
     "_push_from_checkpoint",
     "_add_sm_patterns_to_gitignore",
-    "hyperparameter_search",
-    "_tune_save_checkpoint",
 ]
 
 
@@ -1167,18 +1165,18 @@ def test_what_this_version_does_not_do_says_so_by_name(tmp_path, method):
         getattr(trainer, method)("any", key="argument")
 
 
-def test_a_trial_of_a_search_is_refused_and_no_trial_is_no_matter(tmp_path):
+def test_a_trial_without_a_search_is_handed_on_and_sets_nothing(tmp_path):
     trainer = Trainer(tiny.Regression(), learning(tmp_path), train_dataset=tiny.regression_data())
     trainer._hp_search_setup(None)
     trainer._report_to_hp_search(None, 1, {})
-    for ask in (
-        lambda: trainer._hp_search_setup({"lr": 1}),
-        lambda: trainer._report_to_hp_search({"lr": 1}, 1, {}),
-        lambda: trainer.train(trial={"lr": 1}),
-    ):
-        with pytest.raises(NotImplementedError, match=r"hyperparameter_search: .* not in this version"):
-            ask()
-    assert trainer.state.global_step == 0
+    rate = trainer.args.learning_rate
+    trainer.train(trial={"learning_rate": 1})
+    assert trainer.args.learning_rate == rate
+    assert trainer.state.is_hyper_param_search
+    assert trainer.state.trial_params == {"learning_rate": 1}
+    trainer.train()
+    assert not trainer.state.is_hyper_param_search
+    assert trainer.state.trial_params is None
 
 
 def test_gathering_in_one_process_gives_back_what_was_given(tmp_path):

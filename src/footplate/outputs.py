@@ -139,6 +139,8 @@ class HPSearchBackend(ExplicitEnum):
     OPTUNA = "optuna"
     RAY = "ray"
     WANDB = "wandb"
+    RANDOM = "random"  # these two are footplate's own
+    GRID = "grid"
 
 
 class SchedulerType(ExplicitEnum):

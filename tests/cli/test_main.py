@@ -73,3 +73,17 @@ def test_a_wrong_use_is_refused(words, capsys):
         main(words)
     assert ended.value.code == 2
     assert "usage: footplate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_an_error_of_other_code_keeps_its_traceback(is_foreign, monkeypatch, capsys):
+    def refuse(options):
+        raise ValueError("no such thing")
+
+    if not is_foreign:  # as if it stood in one of our files
+        refuse = type(refuse)(refuse.__code__, {**refuse.__globals__, "__name__": "footplate.tasks.qa"})
+    monkeypatch.setattr("footplate.cli.checkpoints.run", refuse)
+    assert main(["checkpoints", "somewhere"]) == (1 if is_foreign else 2)
+    said = capsys.readouterr().err
+    assert said.endswith("footplate: no such thing\n")
+    assert ("Traceback" in said) == is_foreign

@@ -118,13 +118,13 @@ def test_a_script_of_ones_own_runs_by_itself_and_by_the_command(finished, tmp_pa
     script = tmp_path / "mine.py"
     assert main(["new", "classification", str(script)]) == 0
     text = script.read_text()
-    script.write_text(text.replace('"index\\tprediction"', '"number\\tanswer"'))
+    assert '"predict_results.txt"' in text
+    script.write_text(text.replace('"predict_results.txt"', '"my_answers.txt"'))
     words = [str(finished / "out" / "run.yaml"), "--output_dir", str(tmp_path / "own"), "--max_steps", "2"]
     words += ["--do_predict", "--test_file", str(finished / "train.csv"), "--max_predict_samples", "5"]
     done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    written = (tmp_path / "own" / "predict_results.txt").read_text()
-    assert written.startswith("number\tanswer")
+    assert (tmp_path / "own" / "my_answers.txt").read_text().startswith("index\tprediction\n0\t")
     assert main(["run", str(script), *words, "--overwrite_output_dir"]) == 0
     assert main(["new", "classification", str(script)]) == 2
 

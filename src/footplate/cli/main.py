@@ -42,7 +42,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; a wrong use is reported in one line.
+    """Run a command and return its exit code; a wrong use is reported in one line, without a traceback.
 
     Args:
         arguments: The arguments after `footplate`; default: those of the command line.
@@ -55,10 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except (OSError, ValueError) as error:
-        if shows_traceback:
+        is_foreign = comes_from_elsewhere(error)
+        if shows_traceback or is_foreign:
             traceback.print_exc()
         print(f"footplate: {error}", file=sys.stderr)
-        return 2
+        return 1 if is_foreign else 2
+
+
+def comes_from_elsewhere(error: Exception) -> bool:
+    """Whether code that is not ours, such as a model or a collator, refused a value."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    name = str(frame.f_globals.get("__name__", ""))
+    return isinstance(error, ValueError) and name.partition(".")[0] != "footplate"
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:

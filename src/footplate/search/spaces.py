@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from footplate.search.trial import Trial
+
 BATCH_SIZES = [4, 8, 16, 32, 64]
 SPEED_METRICS = ("_runtime", "_per_second")
 
@@ -79,11 +81,13 @@ def hp_params(trial: Any) -> dict[str, Any]:
     """The values that a trial has chosen.
 
     Args:
-        trial: A trial of Optuna, or the dictionary that Ray Tune and sweeps hand over.
+        trial: A trial of Optuna or of ours, or the dictionary that Ray Tune and sweeps hand over.
     """
     optuna = sys.modules.get("optuna")  # if Optuna is not imported, it made no trial
     if optuna is not None and isinstance(trial, optuna.trial.BaseTrial):
         return dict(trial.params)
     if isinstance(trial, dict):
         return trial
+    if isinstance(trial, Trial):
+        return dict(trial.params)
     raise RuntimeError(f"A trial of type {type(trial).__name__} is not known; give Optuna's or a dictionary.")

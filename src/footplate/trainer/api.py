@@ -30,6 +30,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.report import History, Plot
 from footplate.state import TRAINER_STATE_NAME, rebuild_callbacks, restore_states
 from footplate.trainer.base import TrainerBase
+from footplate.trainer.trials import set_up_trial, stop_pruned
 from footplate.training import tracing
 from footplate.training.plan import Position, plan_training
 from footplate.training.traits import get_model_param_count
@@ -389,7 +390,7 @@ class TrainerApi(TrainerBase):
         """Whether this is the first process of all."""
         return self.args.process_index == 0
 
-    # ---- not in this version: hardware, share, search ----
+    # ---- not in this version: hardware, share ----
 
     ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
     _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
@@ -399,19 +400,22 @@ class TrainerApi(TrainerBase):
     init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
     _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
     _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
-    hyperparameter_search = _missing("hyperparameter_search", "Hyperparameter search is")
+
+    # ---- search ----
 
     def _hp_search_setup(self, trial: Any) -> None:
-        """Take over the values of a trial; without one there is nothing to do."""
-        if trial is not None:
-            self.hyperparameter_search()
+        """Take over the values of a trial; without a search there is nothing to do."""
+        self._trial = trial
+        if self._current_search is not None and trial is not None:
+            set_up_trial(self, self._current_search)
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
-        """Tell the search about an evaluation; without one there is nothing to do."""
-        if trial is not None:
-            self.hyperparameter_search()
-
-    _tune_save_checkpoint = _missing("_tune_save_checkpoint", "Hyperparameter search is")
+        """Tell the search about an evaluation, which may end the trial; without a search do nothing."""
+        session = self._current_search
+        if session is not None and trial is not None:
+            self.objective = session.note(dict(metrics), step)
+            if session.is_pruned:
+                stop_pruned(self)
 
 
 def load_weights_of(model: nn.Module, folder: str, shards: bool) -> Any:

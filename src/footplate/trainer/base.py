@@ -17,6 +17,7 @@ from footplate.callbacks import CallbackHandler
 from footplate.distributed.strategy import Strategy
 from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
+from footplate.search.session import Session
 from footplate.state import TrainerControl, TrainerState
 from footplate.trainer.evaluation import Evaluation
 from footplate.trainer.run import Run
@@ -58,6 +59,9 @@ class TrainerBase:
     is_in_train = False
     hp_name: Any = None
     hp_search_backend: Any = None
+    hp_space: Any = None
+    compute_objective: Any = None
+    objective: Any = None  # of the last evaluation of a trial
     hub_model_id: str | None = None
     model_preparation_time: float | None = None
     jit_compilation_time: float | None = None
@@ -85,6 +89,8 @@ class TrainerBase:
 
     _current_run: Run  # a subclass may well have a `_run` of its own, such as that of a tracker
     _current_evaluation: Evaluation | None = None
+    _current_search: Session | None = None  # as long as one search
+    _trial: Any = None  # that the run belongs to
 
     # ---- the joints: methods users override, always reached through self; written in the parts ----
 

@@ -18,6 +18,7 @@ from footplate.optim import refresh, schedules
 from footplate.optim.extend import extend_schedule
 from footplate.state import TRAINER_STATE_NAME, TrainerState
 from footplate.trainer.optimizing import Optimizing
+from footplate.trainer.trials import adopt_model, note_trial
 from footplate.training import checks, patches, traits
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
@@ -60,11 +61,12 @@ class Preparing(Optimizing):
 
     def _prepare_model_for_run(self, trial: Any, checkpoint: str | None) -> None:
         """The model as this run starts with it."""
-        self._hp_search_setup(trial)
         if self.model_init is not None:
             seed_run(self.args.seed, self.args.full_determinism)
             self._set_model(self.call_model_init(trial))
             self.optimizer = self.lr_scheduler = None
+            if self._current_search is not None:
+                adopt_model(self)
         checks.check_is_trainable(self.model)
         patches.apply_fused_kernels(self.model, self.args)
         patches.enable_recompute(self.model, self.args)
@@ -104,6 +106,7 @@ class Preparing(Optimizing):
             warn_once(notice)
         run.max_steps_before = saved.max_steps if saved is not None else plan.max_steps
         self.state = saved or run.new_state(self.control, self.callback_handler.callbacks)
+        note_trial(self.state, self._trial, self._current_search)
         self.state.compute_steps(self.args, plan.max_steps)
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.num_epochs
         run.micro_batches.max_rows = self.state.train_batch_size if self.args.auto_find_batch_size else None

@@ -28,7 +28,7 @@ from footplate.samples import SampleCallback
 from footplate.samples.predictor import Predictor, name_eval_sets
 from footplate.state import TrainerControl
 from footplate.trainer.run import Run
-from footplate.trainer.training import Training
+from footplate.trainer.searching import Searching
 from footplate.training import checks, traits
 from footplate.training import loss as losses
 from footplate.training.seed import seed_run
@@ -37,7 +37,7 @@ from footplate.wrappers import forward_parameters
 Collator = Callable[[list[Any]], Any]
 
 
-class Trainer(Training):
+class Trainer(Searching):
     """Trains, evaluates and predicts with any `torch.nn.Module`.
 
     Args:

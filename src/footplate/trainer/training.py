@@ -71,6 +71,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving, Sharing):
         wanted = kwargs.pop("model_path", None) or resume_from_checkpoint or extension is not None
         if kwargs:
             raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
+        self._hp_search_setup(trial)  # first: the folder and the run are made of its settings
         folder = os.path.abspath(self._get_output_dir(trial))
         with ExitStack() as stack:
             lock = own_folder(self, stack, folder)

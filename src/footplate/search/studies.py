@@ -1,0 +1,128 @@
+"""Where trials come from: by chance or from a grid, with no further package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from footplate.search.outcomes import Outcome
+from footplate.search.ranges import Space
+from footplate.search.record import TrialRecord
+from footplate.search.trial import Domain, Trial
+
+
+class Asked(NamedTuple):
+    """A trial, and the settings that the space made of its values."""
+
+    trial: Any
+    values: dict[str, Any]
+
+
+class Study(Protocol):
+    """What a search asks for trials, and tells how they ended."""
+
+    def ask(self) -> Asked | None:
+        """The next trial; None if there is none left."""
+
+    def report(self, values: list[float], step: int) -> bool:
+        """Take the objectives of an evaluation of the current trial; True if it should end here."""
+
+    def tell(self, outcome: Outcome) -> None:
+        """Take how the current trial ended."""
+
+
+class RandomStudy:
+    """Values by chance; those of a trial depend on the seed and its number only, so a kill changes nothing.
+
+    Args:
+        space: What a trial chooses.
+        seed: Where the numbers come from.
+        record: The trials that have ended.
+    """
+
+    def __init__(self, space: Space, seed: int, record: TrialRecord) -> None:
+        self.space, self.seed, self.record = space, seed, record
+
+    def ask(self) -> Asked:
+        """The next trial."""
+        number = len(self.record.outcomes)
+        trial = Trial(number, lambda domain: domain.draw(Random(f"{self.seed}/{number}/{domain.name}")))
+        return Asked(trial, check_values(self.space(trial)))
+
+    def report(self, values: list[float], step: int) -> bool:
+        """Every trial goes on to its end."""
+        return False
+
+    def tell(self, outcome: Outcome) -> None:
+        """Nothing is learned from a trial."""
+
+
+class GridStudy(RandomStudy):
+    """Every combination of the values, in order; a value may depend on those that were chosen before it.
+
+    Args:
+        space: What a trial chooses, from single values only.
+        record: The trials that have ended.
+    """
+
+    def __init__(self, space: Space, record: TrialRecord) -> None:
+        super().__init__(space, 0, record)
+        self._places: list[int] | None = []  # of the values of the next trial, among those of their domains
+        for _ in record.outcomes:
+            self._choose_next()
+
+    def ask(self) -> Asked | None:  # type: ignore[override]
+        """The next combination; None after the last one."""
+        return self._choose_next()
+
+    def _choose_next(self) -> Asked | None:
+        """Make the trial of the current places, and move on: the last value that has another one changes."""
+        if self._places is None:
+            return None
+        places = self._places
+        sizes: list[int] = []
+
+        def choose(domain: Domain) -> Any:
+            options = domain.list_values()
+            index = len(sizes)
+            sizes.append(len(options))
+            if index == len(places):
+                places.append(0)
+            return options[places[index]]
+
+        trial = Trial(self._count(), choose)
+        asked = Asked(trial, check_values(self.space(trial)))
+        following = places[: len(sizes)]
+        while following and following[-1] + 1 == sizes[len(following) - 1]:
+            following.pop()
+        self._places = [*following[:-1], following[-1] + 1] if following else None
+        return asked
+
+    def _count(self) -> int:
+        return len(self.record.outcomes)
+
+
+def count_grid(space: Space, limit: int = 100_000) -> float:
+    """How many combinations a grid has; endless beyond the limit."""
+    study = GridStudy(space, _NoRecord())  # type: ignore[arg-type]
+    count = 0
+    while study.ask() is not None:
+        count += 1
+        if count > limit:
+            return math.inf
+    return count
+
+
+class _NoRecord:
+    """No trial has ended."""
+
+    outcomes: tuple[Outcome, ...] = ()
+
+
+def check_values(values: Any) -> dict[str, Any]:
+    """What a space returned; refuses anything but values by name."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"hp_space returned {values!r}. Let it return a dictionary of values by name.")
+    return dict(values)
