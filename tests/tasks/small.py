@@ -54,6 +54,18 @@ def write_lines(path: Path, rows: Iterable[Any]) -> Path:
     return path
 
 
+def write_squad(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """Rows of questions as SQuAD publishes them."""
+    paragraphs = []
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        question = {"id": row["id"], "question": row["question"], "answers": answers}
+        paragraphs.append({"context": row["context"], "qas": [question]})
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
 def results_of(folder: Path) -> dict[str, float]:
     """What `all_results.json` says."""
     found: dict[str, float] = json.loads((folder / "all_results.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from footplate.tasks.common.answering import answer_lines, load_answerer
 from footplate.tasks.common.catalog import find_recipe
 from footplate.tasks.common.parsing import parse_flags
 from footplate.tasks.common.running import build_job
-from tasks import pretrained, small
+from tasks import original, pretrained, small
 
 PEOPLE, PLACES = ["anna", "boris", "chen", "dilan", "eva"], ["paris", "seoul", "lima", "oslo", "cairo"]
 FAMILIES = ["kim", "novak", "ito", "silva"]
@@ -176,18 +176,13 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
     )
     mine = small.run(
         "ner",
-        *("--model_name_or_path", folder, "--output_dir", tmp_path / "mine", "--do_train", "--do_eval"),
+        *original.flags_of(folder, tmp_path, *original.FLAGS, "--evaluation_strategy", "epoch"),
         *("--train_file", small.write_lines(tmp_path / "train.json", rows)),
-        *("--validation_file", small.write_lines(tmp_path / "dev.json", dev)),
-        *("--num_train_epochs", 2, "--logging_steps", 1, "--evaluation_strategy", "epoch"),
-        *("--seed", 7, "--report_to", "none", "--label_all_tokens"),
+        *("--validation_file", small.write_lines(tmp_path / "dev.json", dev), "--label_all_tokens"),
     )
 
-    transformers.set_seed(7)
     names = sorted({tag for row in rows for tag in row["ner_tags"]})
-    config = transformers.AutoConfig.from_pretrained(folder, num_labels=len(names))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForTokenClassification.from_pretrained(folder, config=config)
+    tokenizer, model = original.load(folder, "AutoModelForTokenClassification", num_labels=len(names))
 
     def tokenize(batch):
         made = tokenizer(batch["tokens"], truncation=True, is_split_into_words=True)
@@ -211,35 +206,13 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
             right.append([names[label] for label in labels if label != -100])
         return {"f1": f1_score(right, found)}
 
-    train_set, dev_set = (
+    sets = [
         Dataset.from_list(part).map(tokenize, batched=True, remove_columns=["tokens", "ner_tags"])
         for part in (rows, dev)
-    )
-    trainer = transformers.Trainer(
-        model=model,
-        args=transformers.TrainingArguments(
-            output_dir=str(tmp_path / "theirs"),
-            num_train_epochs=2,
-            logging_steps=1,
-            eval_strategy="epoch",
-            seed=7,
-            report_to="none",
-        ),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForTokenClassification(tokenizer),
-        compute_metrics=measure,
-    )
-    trainer.train()
-    trainer.save_state()
-    for key in ("loss", "eval_loss", "eval_f1", "grad_norm", "learning_rate"):
-        values = [
-            [entry[key] for entry in small.losses_in(tmp_path / name) if key in entry]
-            for name in ("mine", "theirs")
-        ]
-        assert values[0] == values[1], key
-        assert values[0], key
+    ]
+    collator = transformers.DataCollatorForTokenClassification(tokenizer)
+    trainer = original.train(tmp_path, model, tokenizer, sets, collator, measure, eval_strategy="epoch")
+    original.check_same_figures(tmp_path, "loss", "eval_loss", "eval_f1", "grad_norm", "learning_rate")
     assert mine["eval_f1"] == trainer.evaluate()["eval_f1"]
 
 

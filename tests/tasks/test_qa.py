@@ -32,18 +32,6 @@ def questions(count, seed):
     return rows
 
 
-def write_squad(path, rows):
-    """Rows as SQuAD publishes them."""
-    paragraphs = []
-    for row in rows:
-        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
-        answers = [{"text": text, "answer_start": start} for text, start in pairs]
-        question = {"id": row["id"], "question": row["question"], "answers": answers}
-        paragraphs.append({"context": row["context"], "qas": [question]})
-    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
-    return path
-
-
 def flags(tmp_path, train_file, validation_file, *words):
     return [
         *("--train_file", train_file, "--validation_file", validation_file, "--output_dir", tmp_path / "out"),
@@ -54,8 +42,8 @@ def flags(tmp_path, train_file, validation_file, *words):
 
 @pytest.mark.parametrize("task", ["qa", "qa_beam_search"])
 def test_answers_are_learned_from_squads_files(tmp_path, task):
-    train_file = write_squad(tmp_path / "train.json", questions(200, 0))
-    validation_file = write_squad(tmp_path / "dev.json", questions(40, 1))
+    train_file = small.write_squad(tmp_path / "train.json", questions(200, 0))
+    validation_file = small.write_squad(tmp_path / "dev.json", questions(40, 1))
     model = "bert" if task == "qa" else "xlnet"
     words = flags(tmp_path, train_file, validation_file, "--num_train_epochs", 4)
     words += ["--evaluation_strategy", "steps", "--eval_steps", 13, "--overwrite_output_dir"]
@@ -122,8 +110,8 @@ def test_losses_and_result_files_are_those_of_the_original(tmp_path):
     rows, more = questions(60, 0), questions(20, 1)
     model = make_model(tmp_path / "model")
     metrics, history = train_original(model, rows, more, tmp_path / "original")
-    train_file = write_squad(tmp_path / "train.json", rows)
-    validation_file = write_squad(tmp_path / "dev.json", more)
+    train_file = small.write_squad(tmp_path / "train.json", rows)
+    validation_file = small.write_squad(tmp_path / "dev.json", more)
     words = flags(tmp_path, train_file, validation_file, "--num_train_epochs", 2, "--logging_steps", 1)
     small.run("qa", "--model_name_or_path", model, *words)
     losses = [entry["loss"] for entry in small.losses_in(tmp_path / "out") if "loss" in entry]
@@ -137,7 +125,7 @@ def test_an_answer_that_is_not_in_its_context_is_named_with_file_and_row(tmp_pat
     rows = questions(10, 0)
     rows[3]["answers"] = {"text": ["nowhere"], "answer_start": [0]}
     rows[4]["answers"]["answer_start"] = [rows[4]["answers"]["answer_start"][0] + 1]
-    train_file = write_squad(tmp_path / "train.json", rows)
+    train_file = small.write_squad(tmp_path / "train.json", rows)
     words = [*small.from_scratch("bert"), *flags(tmp_path, train_file, train_file, "--max_steps", 1)]
     named = (
         r"train\.json: 2 of 10 rows .* row 4: the answer 'nowhere' .* not in the context; "
@@ -152,7 +140,7 @@ def test_an_answer_that_is_not_in_its_context_is_named_with_file_and_row(tmp_pat
 def test_a_question_without_an_answer_needs_version_2(tmp_path):
     rows = questions(20, 0)
     rows[0]["answers"] = {"text": [], "answer_start": []}
-    train_file = write_squad(tmp_path / "train.json", rows)
+    train_file = small.write_squad(tmp_path / "train.json", rows)
     words = [*small.from_scratch("bert"), *flags(tmp_path, train_file, train_file, "--max_steps", 1)]
     with pytest.raises(ValueError, match="version_2_with_negative"):
         small.run("qa", *words)

@@ -1,6 +1,5 @@
 """Answers to questions that the model writes; and what is wrong with rows."""
 
-import json
 import random
 
 import numpy as np
@@ -11,7 +10,7 @@ from datasets import Dataset
 from footplate import compute_squad_metrics
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import load_answerer
-from tasks import pretrained, small
+from tasks import original, pretrained, small
 
 PEOPLE, PLACES = ["anna", "boris", "chen", "dilan"], ["paris", "seoul", "lima", "oslo"]
 
@@ -35,18 +34,6 @@ def questions(count, seed):
     return rows
 
 
-def write_squad(path, rows):
-    """Rows as SQuAD publishes them."""
-    paragraphs = []
-    for row in rows:
-        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
-        answers = [{"text": text, "answer_start": start} for text, start in pairs]
-        qas = [{"id": row["id"], "question": row["question"], "answers": answers}]
-        paragraphs.append({"context": row["context"], "qas": qas})
-    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "all", "paragraphs": paragraphs}]}))
-    return path
-
-
 def train(tmp_path, train_file, validation_file, *words):
     return small.run(
         "seq2seq_qa",
@@ -59,10 +46,10 @@ def train(tmp_path, train_file, validation_file, *words):
 
 
 def test_answers_are_learned_measured_and_given_later(tmp_path):
-    dev = write_squad(tmp_path / "dev.json", questions(30, 1))
+    dev = small.write_squad(tmp_path / "dev.json", questions(30, 1))
     results = train(
         tmp_path,
-        write_squad(tmp_path / "train.json", questions(200, 0)),
+        small.write_squad(tmp_path / "train.json", questions(200, 0)),
         dev,
         *("--do_predict", "--test_file", dev),
     )
@@ -93,17 +80,13 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path, length):
     folder = pretrained.save_model(tmp_path / "model", "t5", "AutoModelForSeq2SeqLM", texts)
     mine = small.run(
         "seq2seq_qa",
-        *("--model_name_or_path", folder, "--output_dir", tmp_path / "mine", "--do_train", "--do_eval"),
+        *original.flags_of(folder, tmp_path, *original.FLAGS, "--max_seq_length", length),
         *("--train_file", small.write_lines(tmp_path / "train.jsonl", rows)),
-        *("--validation_file", small.write_lines(tmp_path / "dev.jsonl", dev), "--max_seq_length", length),
-        *("--num_train_epochs", 2, "--logging_steps", 1, "--seed", 7, "--report_to", "none"),
+        *("--validation_file", small.write_lines(tmp_path / "dev.jsonl", dev)),
         *("--predict_with_generate", "--max_answer_length", 8, "--per_device_eval_batch_size", 1),
     )
 
-    transformers.set_seed(7)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, config=config)
+    tokenizer, model = original.load(folder, "AutoModelForSeq2SeqLM")
 
     def tokenize(batch, **options):
         pairs = zip(batch["question"], batch["context"], strict=True)
@@ -123,29 +106,10 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path, length):
     dev_set = Dataset.from_list(dev).map(
         tokenize, batched=True, remove_columns=columns, fn_kwargs={"return_overflowing_tokens": True}
     )
-    trainer = transformers.Seq2SeqTrainer(
-        model=model,
-        args=transformers.Seq2SeqTrainingArguments(
-            output_dir=str(tmp_path / "theirs"),
-            num_train_epochs=2,
-            logging_steps=1,
-            seed=7,
-            report_to="none",
-            predict_with_generate=True,
-            per_device_eval_batch_size=1,
-        ),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model),
-    )
-    trainer.train()
-    trainer.save_state()
-    values = [
-        [entry["loss"] for entry in small.losses_in(tmp_path / name) if "loss" in entry]
-        for name in ("mine", "theirs")
-    ]
-    assert values[0] == values[1]
+    collator = transformers.DataCollatorForSeq2Seq(tokenizer, model=model)
+    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 1}
+    trainer = original.train(tmp_path, model, tokenizer, (train_set, dev_set), collator, **settings)
+    original.check_same_figures(tmp_path, "loss")
     output = trainer.predict(dev_set, max_length=8)
     assert mine["eval_loss"] == output.metrics["test_loss"]
     assert mine["eval_samples"] == len(dev_set)

@@ -11,7 +11,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import answer_lines, load_answerer
 from footplate.tasks.summarization import split_sentences
-from tasks import pretrained, small
+from tasks import original, pretrained, small
 
 FRUITS, COLOURS = ["apple", "melon", "grape", "lemon", "mango"], ["red", "green", "blue", "white", "black"]
 
@@ -79,17 +79,13 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path, options):
     folder = pretrained.save_model(tmp_path / "model", "t5", "AutoModelForSeq2SeqLM", words)
     mine = small.run(
         "summarization",
-        *("--model_name_or_path", folder, "--output_dir", tmp_path / "mine", "--do_train", "--do_eval"),
-        *(*files(tmp_path, count=40, dev=8), "--source_prefix", "summarize: ", "--seed", 7),
+        *original.flags_of(folder, tmp_path, *original.FLAGS, "--evaluation_strategy", "epoch"),
+        *(*files(tmp_path, count=40, dev=8), "--source_prefix", "summarize: ", *options),
         *("--max_source_length", 32, "--max_target_length", 6, "--val_max_target_length", 8),
-        *("--predict_with_generate", "--num_beams", 2, "--num_train_epochs", 2, "--logging_steps", 1),
-        *("--evaluation_strategy", "epoch", "--report_to", "none", *options),
+        *("--predict_with_generate", "--num_beams", 2),
     )
 
-    transformers.set_seed(7)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, config=config)
+    tokenizer, model = original.load(folder, "AutoModelForSeq2SeqLM")
     padding = "max_length" if "--pad_to_max_length" in options else False
 
     def tokenize(batch, length):
@@ -115,41 +111,18 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path, options):
         lengths = [np.count_nonzero(row != pad) for row in prediction.predictions]
         return {"rouge1": round(100 * float(np.mean(scores)), 4), "gen_len": float(np.mean(lengths))}
 
-    train_set, dev_set = (
+    sets = [
         Dataset.from_list(part).map(
             tokenize, batched=True, remove_columns=["document", "summary"], fn_kwargs={"length": length}
         )
         for part, length in ((rows, 6), (dev, 8))
-    )
-    trainer = transformers.Seq2SeqTrainer(
-        model=model,
-        args=transformers.Seq2SeqTrainingArguments(
-            output_dir=str(tmp_path / "theirs"),
-            num_train_epochs=2,
-            logging_steps=1,
-            eval_strategy="epoch",
-            seed=7,
-            report_to="none",
-            predict_with_generate=True,
-            generation_max_length=8,
-            generation_num_beams=2,
-            label_smoothing_factor=0.1 if options[:1] == ["--label_smoothing_factor"] else 0.0,
-        ),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model),
-        compute_metrics=measure,
-    )
-    trainer.train()
-    trainer.save_state()
-    for key in ("loss", "eval_loss", "eval_rouge1", "eval_gen_len", "grad_norm"):
-        values = [
-            [entry[key] for entry in small.losses_in(tmp_path / name) if key in entry]
-            for name in ("mine", "theirs")
-        ]
-        assert values[0] == values[1], key
-        assert values[0], key
+    ]
+    settings = {"eval_strategy": "epoch", "predict_with_generate": True, "generation_max_length": 8}
+    settings["generation_num_beams"] = 2
+    settings["label_smoothing_factor"] = 0.1 if options[:1] == ["--label_smoothing_factor"] else 0.0
+    collator = transformers.DataCollatorForSeq2Seq(tokenizer, model=model)
+    trainer = original.train(tmp_path, model, tokenizer, sets, collator, measure, **settings)
+    original.check_same_figures(tmp_path, "loss", "eval_loss", "eval_rouge1", "eval_gen_len", "grad_norm")
     assert mine["eval_rouge1"] == trainer.evaluate()["eval_rouge1"]
 
 

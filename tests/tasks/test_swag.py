@@ -8,7 +8,7 @@ import transformers
 from datasets import Dataset
 
 from footplate.tasks import TaskError
-from tasks import pretrained, small
+from tasks import original, pretrained, small
 
 ANIMALS, ALIVE = ["dog", "cat", "bird", "cow"], ["eats", "sleeps", "plays", "runs", "drinks"]
 LIFELESS = ["rusts", "melts", "prints", "boils", "rings", "leaks", "burns"]
@@ -66,17 +66,12 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
     folder = pretrained.save_model(tmp_path / "model", "bert", "AutoModel", texts)
     mine = small.run(
         "swag",
-        *("--model_name_or_path", folder, "--output_dir", tmp_path / "mine", "--do_train", "--do_eval"),
+        *original.flags_of(folder, tmp_path, *original.FLAGS, "--evaluation_strategy", "epoch"),
         *("--train_file", small.write_csv(tmp_path / "train.csv", rows)),
         *("--validation_file", small.write_csv(tmp_path / "dev.csv", dev), "--max_seq_length", 12),
-        *("--num_train_epochs", 2, "--logging_steps", 1, "--evaluation_strategy", "epoch"),
-        *("--seed", 7, "--report_to", "none"),
     )
 
-    transformers.set_seed(7)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForMultipleChoice.from_pretrained(folder, config=config)
+    tokenizer, model = original.load(folder, "AutoModelForMultipleChoice")
 
     def tokenize(batch):
         first = [text for text in batch["sent1"] for _ in range(4)]
@@ -93,32 +88,10 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
     def measure(prediction):
         return {"accuracy": float((prediction.predictions.argmax(1) == prediction.label_ids).mean())}
 
-    train_set, dev_set = (Dataset.from_list(part).map(tokenize, batched=True) for part in (rows, dev))
-    trainer = transformers.Trainer(
-        model=model,
-        args=transformers.TrainingArguments(
-            output_dir=str(tmp_path / "theirs"),
-            num_train_epochs=2,
-            logging_steps=1,
-            eval_strategy="epoch",
-            seed=7,
-            report_to="none",
-        ),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForMultipleChoice(tokenizer),
-        compute_metrics=measure,
-    )
-    trainer.train()
-    trainer.save_state()
-    for key in ("loss", "eval_loss", "eval_accuracy", "grad_norm", "learning_rate"):
-        values = [
-            [entry[key] for entry in small.losses_in(tmp_path / name) if key in entry]
-            for name in ("mine", "theirs")
-        ]
-        assert values[0] == values[1], key
-        assert values[0], key
+    sets = [Dataset.from_list(part).map(tokenize, batched=True) for part in (rows, dev)]
+    collator = transformers.DataCollatorForMultipleChoice(tokenizer)
+    trainer = original.train(tmp_path, model, tokenizer, sets, collator, measure, eval_strategy="epoch")
+    original.check_same_figures(tmp_path, "loss", "eval_loss", "eval_accuracy", "grad_norm", "learning_rate")
     assert mine["eval_accuracy"] == trainer.evaluate()["eval_accuracy"]
 
 

@@ -9,7 +9,7 @@ from sacrebleu import corpus_bleu
 
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import answer_lines, load_answerer
-from tasks import pretrained, small
+from tasks import original, pretrained, small
 
 WORDS = [  # what may stand at each place of a sentence
     {"anna": "anne", "boris": "bernd", "chen": "karl"},
@@ -76,18 +76,14 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
     folder = pretrained.save_model(tmp_path / "model", "t5", "AutoModelForSeq2SeqLM", texts)
     mine = small.run(
         "translation",
-        *("--model_name_or_path", folder, "--output_dir", tmp_path / "mine", "--do_train", "--do_eval"),
+        *original.flags_of(folder, tmp_path, *original.FLAGS, "--evaluation_strategy", "epoch"),
         *("--train_file", small.write_lines(tmp_path / "train.json", rows)),
-        *("--validation_file", small.write_lines(tmp_path / "dev.json", dev)),
+        *("--validation_file", small.write_lines(tmp_path / "dev.json", dev), "--save_strategy", "no"),
         *("--source_lang", "en_XX", "--target_lang", "de_DE", "--max_source_length", 32),
-        *("--predict_with_generate", "--num_train_epochs", 2, "--logging_steps", 1, "--save_strategy", "no"),
-        *("--evaluation_strategy", "epoch", "--report_to", "none", "--seed", 7, "--max_target_length", 12),
+        *("--predict_with_generate", "--max_target_length", 12),
     )
 
-    transformers.set_seed(7)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, config=config)
+    tokenizer, model = original.load(folder, "AutoModelForSeq2SeqLM")
 
     def tokenize(batch):
         pairs = batch["translation"]
@@ -95,38 +91,15 @@ def test_the_run_is_that_of_the_trainer_of_transformers(tmp_path):
         targets = tokenizer(text_target=[pair["de"] for pair in pairs], max_length=12, truncation=True)
         return {**made, "labels": targets["input_ids"]}
 
-    train_set, dev_set = (
+    sets = [
         Dataset.from_list(part).map(tokenize, batched=True, remove_columns=["translation"])
         for part in (rows, dev)
-    )
-    trainer = transformers.Seq2SeqTrainer(
-        model=model,
-        args=transformers.Seq2SeqTrainingArguments(
-            output_dir=str(tmp_path / "theirs"),
-            num_train_epochs=2,
-            logging_steps=1,
-            eval_strategy="epoch",
-            save_strategy="no",
-            seed=7,
-            report_to="none",
-            predict_with_generate=True,
-            generation_max_length=12,
-            generation_num_beams=1,
-        ),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        processing_class=tokenizer,
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model),
-    )
-    trainer.train()
-    trainer.save_state()
-    for key in ("loss", "eval_loss", "grad_norm"):
-        values = [
-            [entry[key] for entry in small.losses_in(tmp_path / name) if key in entry]
-            for name in ("mine", "theirs")
-        ]
-        assert values[0] == values[1], key
-        assert values[0], key
+    ]
+    settings = {"eval_strategy": "epoch", "save_strategy": "no", "predict_with_generate": True}
+    settings |= {"generation_max_length": 12, "generation_num_beams": 1}
+    collator = transformers.DataCollatorForSeq2Seq(tokenizer, model=model)
+    original.train(tmp_path, model, tokenizer, sets, collator, **settings)
+    original.check_same_figures(tmp_path, "loss", "eval_loss", "grad_norm")
     assert {"eval_bleu", "eval_gen_len", "eval_loss", "eval_samples", "train_loss"} <= set(mine)
     assert (tmp_path / "mine" / "all_results.json").exists()
 
