@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from random import Random
 from typing import Any, NamedTuple, Protocol
@@ -92,33 +91,13 @@ class GridStudy(RandomStudy):
                 places.append(0)
             return options[places[index]]
 
-        trial = Trial(self._count(), choose)
+        trial = Trial(len(self.record.outcomes), choose)
         asked = Asked(trial, check_values(self.space(trial)))
         following = places[: len(sizes)]
         while following and following[-1] + 1 == sizes[len(following) - 1]:
             following.pop()
         self._places = [*following[:-1], following[-1] + 1] if following else None
         return asked
-
-    def _count(self) -> int:
-        return len(self.record.outcomes)
-
-
-def count_grid(space: Space, limit: int = 100_000) -> float:
-    """How many combinations a grid has; endless beyond the limit."""
-    study = GridStudy(space, _NoRecord())  # type: ignore[arg-type]
-    count = 0
-    while study.ask() is not None:
-        count += 1
-        if count > limit:
-            return math.inf
-    return count
-
-
-class _NoRecord:
-    """No trial has ended."""
-
-    outcomes: tuple[Outcome, ...] = ()
 
 
 def check_values(values: Any) -> dict[str, Any]:
