@@ -21,6 +21,7 @@ from footplate.tasks.common.blocks import IGNORED, add_perplexity, keep_best, ne
 from footplate.tasks.common.models import fit_embeddings, load_processor
 from footplate.tasks.common.packing import PackedCollator, choose_collator, pack_rows
 from footplate.tasks.common.predictions import save_json_lines
+from footplate.tasks.common.preparing import empty_splits
 from footplate.tasks.common.writing import write_on
 
 
@@ -118,12 +119,11 @@ class Chat(Recipe):
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Keep the most likely token, not the score of each; refuse a set in which nothing is learned."""
-        for split, part in features.items():
-            if hasattr(part, "__len__") and not len(part):
-                raise TaskError(
-                    f"No row of {source_name(self, split)} holds a word of the assistant within "
-                    f"{self.data.max_length} tokens. Allow more with --max_length."
-                )
+        for split in empty_splits(features):
+            raise TaskError(
+                f"No row of {source_name(self, split)} holds a word of the assistant within "
+                f"{self.data.max_length} tokens. Allow more with --max_length."
+            )
         return {"preprocess_logits_for_metrics": keep_best, "merges_adapter": self.start.merge_adapter}
 
     def metrics(self, prediction: EvalPrediction) -> dict[str, float]:

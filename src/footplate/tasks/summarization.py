@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from footplate import HfArg
-from footplate.tasks import Batch, ModelFlags, Row, TaskError, require_columns, source_name
+from footplate.tasks import Batch, ModelFlags, Row, TaskError, check_columns
 from footplate.tasks.common.generating import TextToText, TextToTextFlags
 
 logger = logging.getLogger(__name__)
@@ -75,9 +75,7 @@ class Summarization(TextToText):
         )
         self.text = self.data.text_column or pair[0]
         self.target = self.data.summary_column or pair[1]
-        for split, part in rows.items():
-            wanted = [self.text] if split == "test" else [self.text, self.target]
-            require_columns(part, wanted, source_name(self, split), "--text_column and --summary_column")
+        check_columns(self, rows, [self.text], [self.target], "--text_column and --summary_column")
 
     def find_problem(self, row: Row) -> str | None:
         """A text or a summary that is missing."""

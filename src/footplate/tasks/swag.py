@@ -16,7 +16,7 @@ from footplate import (
     TrainingArguments,
     default_data_collator,
 )
-from footplate.tasks import Batch, DataFlags, ModelFlags, Recipe, Row, require_columns, source_name
+from footplate.tasks import Batch, DataFlags, ModelFlags, Recipe, Row, check_columns
 from footplate.tasks.common.scores import measure
 
 CONTEXT, BEGINNING, LABEL = "sent1", "sent2", "label"
@@ -60,17 +60,9 @@ class Swag(Recipe):
         columns = list(next(iter(rows.values())).column_names or [])
         self.endings = sorted(filter(ENDING.fullmatch, columns), key=lambda name: int(name[6:]))
         self.has_beginnings = BEGINNING in columns
-        beginning = [BEGINNING] if self.has_beginnings else []
-        for split, part in rows.items():
-            wanted = [
-                CONTEXT,
-                *beginning,
-                *(self.endings if len(self.endings) > 1 else ["ending0", "ending1"]),
-            ]
-            wanted += [] if split == "test" else [LABEL]
-            require_columns(
-                part, wanted, source_name(self, split), "the names sent1, sent2, ending0 to ending3"
-            )
+        wanted = [CONTEXT, BEGINNING] if self.has_beginnings else [CONTEXT]
+        wanted += self.endings if len(self.endings) > 1 else ["ending0", "ending1"]
+        check_columns(self, rows, wanted, [LABEL], "the names sent1, sent2, ending0 to ending3")
 
     def find_problem(self, row: Row) -> str | None:
         """A text that is missing, a label that names no ending."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from footplate import HfArg
-from footplate.tasks import Batch, Row, TaskError, require_columns, source_name
+from footplate.tasks import Batch, Row, TaskError, check_columns
 from footplate.tasks.common.generating import TextToText, TextToTextFlags
 
 PAIR = "translation"  # column of texts by language
@@ -47,10 +47,8 @@ class Translation(TextToText):
             raise TaskError("Name the languages, such as --source_lang en --target_lang de.")
         self.source, self.target = (str(name).split("_")[0] for name in self.languages())
         self.has_pairs = PAIR in (next(iter(rows.values())).column_names or [])
-        for split, part in rows.items():
-            columns = [PAIR] if self.has_pairs else [self.source, self.target]
-            wanted = columns[:1] if split == "test" else columns
-            require_columns(part, wanted, source_name(self, split), "--source_lang and --target_lang")
+        columns = [PAIR] if self.has_pairs else [self.source, self.target]
+        check_columns(self, rows, columns[:1], columns[1:], "--source_lang and --target_lang")
 
     def find_problem(self, row: Row) -> str | None:
         """A language that is missing."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from footplate import EvalPrediction, HfArg, default_data_collator
 from footplate.tasks.common.flags import DataFlags
 from footplate.tasks.common.models import fit_embeddings
+from footplate.tasks.common.preparing import empty_splits
 from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import FORMS, read_table
 from footplate.tasks.common.recipe import Batch, Recipe, Row
@@ -128,12 +129,11 @@ class TextBlocks(Recipe):
 
     def trainer_options(self, rows: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse texts too short for one block; keep the most likely token, not the score of each."""
-        for split, part in features.items():
-            if hasattr(part, "__len__") and not len(part):
-                raise TaskError(
-                    f"The {split} texts are shorter than one block of {self.length} tokens. Give more text, "
-                    f"or shorter blocks with --{self.length_flag}."
-                )
+        for split in empty_splits(features):
+            raise TaskError(
+                f"The {split} texts are shorter than one block of {self.length} tokens. Give more text, "
+                f"or shorter blocks with --{self.length_flag}."
+            )
         return {"preprocess_logits_for_metrics": keep_best} if self.has_own("metrics") else {}
 
     def finish_metrics(self, metrics: dict[str, float]) -> dict[str, float]:

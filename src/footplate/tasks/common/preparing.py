@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -62,6 +62,11 @@ def build_features(rows: Any, recipe: Recipe, split: str) -> Any:
     if hasattr(rows, "with_transform"):
         return rows.with_transform(transform)
     return rows.map(transform, batched=True, remove_columns=list(rows.column_names or []))
+
+
+def empty_splits(features: Mapping[str, Any]) -> list[str]:
+    """The splits of whose rows nothing is left."""
+    return [split for split, part in features.items() if hasattr(part, "__len__") and not len(part)]
 
 
 def map_rows(
