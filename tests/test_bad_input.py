@@ -164,8 +164,7 @@ def test_a_setting_that_cannot_work_is_named_with_what_is_allowed(workplace, cas
 
 
 NOT_IN_THIS_VERSION: dict[str, dict[str, Any]] = {
-    "push_to_hub=True": {"push_to_hub": True},
-    "deepspeed={'zero_optimization'": {"deepspeed": {"zero_optimization": {"stage": 2}}},
+    "deepspeed={'zero_optimization'": {"deepspeed": {"zero_optimization": {"stage": 2}}}
 }
 
 

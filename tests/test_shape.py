@@ -59,6 +59,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "samples": {"callbacks.base"},
     "callbacks/__init__.py": {"samples.callback"},  # `from footplate.callbacks import SampleCallback`
     "report": {"integrations.journal", "callbacks.base"},
+    "hub": {"integrations.guard", "integrations.isolation"},
     "search": set(),
 }
 TRAINER = {"trainer", "seq2seq", "question_answering"}

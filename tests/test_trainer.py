@@ -1144,11 +1144,6 @@ METHODS = [
 NOT_IN_THIS_VERSION = [
     "ipex_optimize_model",
     "_save_tpu",
-    "push_to_hub",
-    "init_hf_repo",
-    "init_git_repo",
-    "_push_from_checkpoint",
-    "_add_sm_patterns_to_gitignore",
 ]
 
 

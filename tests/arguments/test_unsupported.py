@@ -99,7 +99,6 @@ VALUES = {
     **dict.fromkeys(NO_EFFECT, True),
     "trackio_static_space_id": "me/space",
     "eval_accumulation_steps": 4,
-    **{"hub_token": "secret", "hub_model_id": "me/net", "hub_revision": "main", "hub_strategy": "end"},
     "accelerator_config.use_seedable_sampler": False,
 }
 
@@ -159,9 +158,7 @@ def test_the_help_says_so_from_the_same_table(name, heading, start):
         assert field.metadata["help"].startswith(start)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("push_to_hub", True), ("deepspeed", {}), ("debug", "underflow_overflow")]
-)
+@pytest.mark.parametrize(("name", "value"), [("deepspeed", {}), ("debug", "underflow_overflow")])
 def test_what_this_version_does_not_do_is_refused_by_name(name, value, tmp_path):
     assert name in REFUSED
     with pytest.raises(NotImplementedError, match=rf"{name}=.*not in this version.*Leave {name} unset"):

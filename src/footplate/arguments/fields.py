@@ -172,11 +172,11 @@ class TrainingArguments(OldNamesAccepted):
 
     push_to_hub: bool = opt(False, "Push the model to the Hub when it is saved.", section="Hub")
     hub_token: str | None = opt(None, "Token for the Hub; unset means that of the logged-in user.")
-    hub_private_repo: bool | None = opt(None, "Create private Spaces; unset means the owner's default.")
+    hub_private_repo: bool | None = opt(None, "Make what is new private; unset means the owner's default.")
     hub_model_id: str | None = opt(None, "Repository on the Hub; unset means the name of output_dir.")
     hub_strategy: HubStrategy | str = opt("every_save", "What to push to the Hub, and when.")
     hub_always_push: bool = opt(False, "Push even while an earlier push is under way.")
-    hub_revision: str | None = opt(None, "Branch of the repository to push to.")
+    hub_revision: str | None = opt(None, "Branch to push to; made if it does not exist.")
 
     load_best_model_at_end: bool = opt(False, "Load the best weights at the end.", section="Best model")
     metric_for_best_model: str | None = opt(None, "Metric to choose the best model by; unset means `loss`.")

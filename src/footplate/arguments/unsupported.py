@@ -17,22 +17,15 @@ NO_EFFECT_HEADING = "Accepted without effect"
 
 # Remove a row when its setting gets an effect: help, warning and tests are made from these tables.
 REFUSED: dict[str, str] = {
-    "push_to_hub": "sharing on the Hub",
     "deepspeed": "DeepSpeed",
     "debug": "the debug mode",
 }
 
-_NO_PUSH = "this version does not push to the Hub"
 NO_EFFECT: dict[str, str] = {
     "trackio_static_space_id": "this version makes no static Trackio Space",
     "eval_use_gather_object": "predictions of other processes are always gathered as objects",
     "eval_accumulation_steps": "predictions leave the device after each batch",
     "enable_jit_checkpoint": "SIGTERM always saves a checkpoint first",
-    "hub_token": _NO_PUSH,
-    "hub_model_id": _NO_PUSH,
-    "hub_strategy": _NO_PUSH,
-    "hub_always_push": _NO_PUSH,
-    "hub_revision": _NO_PUSH,
     "accelerator_config.use_seedable_sampler": "the order of samples always follows from the seed",
 }
 

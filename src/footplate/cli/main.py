@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "predict": ("footplate.cli.predict", "Answer for new data with the model of a finished run."),
     "sync": ("footplate.cli.sync", "Send a run, or what is missing of it, to a tracker."),
+    "push": ("footplate.cli.push", "Send a run, or what is missing of it, to the Hub."),
     "completion": ("footplate.cli.completion", "Print a script that lets your shell complete commands."),
 }
 

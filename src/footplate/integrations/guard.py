@@ -47,6 +47,8 @@ class Guard:
         self.error: BaseException | None = None  # the reason for switching off
         self.sync_command = f"footplate sync DIR --to {name}"
         self.at_exit: Callable[[], None] | None = None  # submits the last calls before Python exits
+        self.on_off: Callable[[], None] | None = None  # called when the guard has switched itself off
+        self.exit_wait: float | None = None  # seconds that one call may take when Python exits
         self._calls: deque[Call] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -122,7 +124,9 @@ class Guard:
 
     def finish_exit(self, deadline: float) -> None:
         """Wait while the service makes progress, until the deadline; then warn that the rest is not sent."""
-        if not self._wait(deadline - time.monotonic(), EXIT_PATIENCE) and not self.is_off:
+        seconds = deadline - time.monotonic() if self.exit_wait is None else self.exit_wait
+        patience = EXIT_PATIENCE if self.exit_wait is None else self.exit_wait
+        if not self._wait(seconds, patience) and not self.is_off:
             self.is_off = True
             self._say(
                 logging.WARNING,
@@ -188,6 +192,9 @@ class Guard:
             f"{self.name} is switched off, training goes on without it: {reason.rstrip('.')}. "
             f"To send it the rest later: {self.sync_command}",
         )
+        if self.on_off is not None:
+            with contextlib.suppress(Exception):
+                self.on_off()
         with self._changed:
             self._changed.notify_all()
 

@@ -395,11 +395,6 @@ class TrainerApi(TrainerBase):
     ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
     _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
 
-    push_to_hub = _missing("push_to_hub", "Sharing on the Hub is")
-    init_hf_repo = _missing("init_hf_repo", "Sharing on the Hub is")
-    init_git_repo = _missing("init_git_repo", "Sharing on the Hub is")
-    _push_from_checkpoint = _missing("_push_from_checkpoint", "Sharing on the Hub is")
-    _add_sm_patterns_to_gitignore = _missing("_add_sm_patterns_to_gitignore", "Sharing on the Hub is")
 
     # ---- search ----
 

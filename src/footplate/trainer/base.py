@@ -16,6 +16,7 @@ from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler
 from footplate.distributed.strategy import Strategy
 from footplate.evaluation.memory import TrainerMemoryTracker
+from footplate.hub.publisher import Publisher
 from footplate.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
 from footplate.search.session import Session
 from footplate.state import TrainerControl, TrainerState
@@ -62,13 +63,13 @@ class TrainerBase:
     hp_space: Any = None
     compute_objective: Any = None
     objective: Any = None  # of the last evaluation of a trial
-    hub_model_id: str | None = None
     model_preparation_time: float | None = None
     jit_compilation_time: float | None = None
     _device: torch.device
     _strategy: Strategy
     _accelerator: Any = None
     _memory_tracker: TrainerMemoryTracker
+    _publisher: Publisher | None = None  # the way to the Hub, if it was needed
     _train_batch_size: int
     _has_own_collator: bool
     _created_lr_scheduler = False

@@ -16,15 +16,15 @@ from footplate.checkpoint.publish import Contents
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.checkpoint.runs import belongs_to
 from footplate.state import export_states
-from footplate.trainer.api import TrainerApi
 from footplate.trainer.run import Run
+from footplate.trainer.sharing import Sharing, push_saved
 from footplate.training import traits
 
 if TYPE_CHECKING:
     from footplate.checkpoint.shard_saves import ShardedSave
 
 
-class Saving(TrainerApi):
+class Saving(Sharing):
     """Sealed checkpoints, written while training goes on."""
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -40,6 +40,8 @@ class Saving(TrainerApi):
                 output_dir=output_dir or self._current_run.locate(str(self.args.output_dir)),
                 state_dict=state,
             )
+        if not _internal_call:
+            push_saved(self)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         """Write weights, configuration, processing class and arguments into a folder."""

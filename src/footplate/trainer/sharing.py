@@ -1,21 +1,127 @@
-"""How the Trainer describes what it has trained."""
+"""How the Trainer describes what it has trained, and shares it."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
+from footplate.checkpoint.seal import is_whole
 from footplate.hub import facts as card_facts
 from footplate.hub.card import CardFacts, save_card
+from footplate.hub.client import PushError, Repository
+from footplate.hub.contents import MODEL
 from footplate.hub.metadata import DatasetFacts
+from footplate.hub.publisher import Publisher, PushInProgress
 from footplate.hub.results import find_results
+from footplate.outputs import HubStrategy
 from footplate.trainer.api import TrainerApi
+from footplate.training import traits
 
+logger = logging.getLogger(__name__)
+
+SAGEMAKER_PATTERNS = ("*.sagemaker-uploading", "*.sagemaker-uploaded")
 FROM_TRAINER = "generated_from_trainer"  # the tag by which the Hub finds such cards
 
 
 class Sharing(TrainerApi):
-    """The model card."""
+    """The model card, and the Hub."""
+
+    @property
+    def hub_model_id(self) -> str | None:
+        """The repository with its owner, once the Hub has said it."""
+        return self._publisher.repository.repo_id if self._publisher is not None else None
+
+    @hub_model_id.setter
+    def hub_model_id(self, name: str) -> None:
+        find_publisher(self).repository.repo_id = name
+
+    @property
+    def push_in_progress(self) -> PushInProgress | None:
+        """The pushes that are under way, or the last ones; None if there was none."""
+        return self._publisher.in_progress if self._publisher is not None else None
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Make the repository `args.hub_model_id` on the Hub, unless it exists.
+
+        Args:
+            token: Default: `args.hub_token`, else that of the logged-in user.
+            private: Whether it is private if it is new; default: `args.hub_private_repo`.
+        """
+        if self.is_world_process_zero():
+            find_publisher(self, token, private).repository.create(token)
+
+    def init_git_repo(self, at_init: bool = False) -> None:
+        """The name of `init_hf_repo` before 4.35; nothing is cloned any more."""
+        self.init_hf_repo()
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Save the model, write its card, and send both to `args.hub_model_id`; return what the Hub says.
+
+        Args:
+            commit_message: Of the commit.
+            blocking: Wait, return its `CommitInfo`, and raise `OSError` if it fails; else return a `Future`.
+            token: Default: `args.hub_token`, else that of the logged-in user.
+            revision: The branch; default: `args.hub_revision`.
+            private: Whether the repository is private if it is new; default: `args.hub_private_repo`.
+            **kwargs: Arguments of `create_model_card`.
+        """
+        self._event("on_push_begin")
+        publisher = find_publisher(self, token, private)
+        publisher.is_collecting = True
+        try:
+            traits.call_with_declared(self.save_model, _internal_call=True)
+        finally:
+            publisher.is_collecting = False
+        if not self.is_world_process_zero():
+            return None
+        name = kwargs.pop("model_name", None) or publisher.repository.name.split("/")[-1]
+        self.create_model_card(model_name=name, **kwargs)
+        future = publisher.push_folder(
+            f"{MODEL} of update {self.state.global_step}",
+            commit_message or "End of training",
+            revision,
+            token,
+        )
+        return future.result() if blocking else future
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Queue a sealed checkpoint for the Hub, as `args.hub_strategy` says; never waits, never raises."""
+        args, folder = self.args, Path(checkpoint_folder)
+        if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
+            return
+        publisher = find_publisher(self)
+        if not is_whole(folder):
+            logger.warning("%s is not pushed: it is not a complete checkpoint.", folder)
+        elif publisher.is_busy and not args.hub_always_push:
+            publisher.postpone(folder)
+        else:
+            self._event("on_push_begin")
+            push_checkpoint(self, publisher, folder)
+
+    def _finish_current_push(self) -> None:
+        """Wait until the pushes that are under way have ended."""
+        if self._publisher is not None:
+            self._publisher.wait()
+
+    def _add_sm_patterns_to_gitignore(self) -> None:
+        """Keep the files by which SageMaker marks its uploads out of the repository."""
+        if self.is_world_process_zero():
+            path = Path(self._current_run.locate(str(self.args.output_dir)), ".gitignore")
+            lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+            missing = [line for line in SAGEMAKER_PATTERNS if line not in lines]
+            if missing:
+                path.write_text("\n".join([*lines, *missing, ""]), encoding="utf-8")
 
     def create_model_card(
         self,
@@ -57,6 +163,57 @@ class Sharing(TrainerApi):
         save_card(found, Path(self._current_run.locate(str(self.args.output_dir))))
 
 
+def find_publisher(trainer: Sharing, token: str | None = None, private: bool | None = None) -> Publisher:
+    """The Trainer's way to the Hub, made when it is first needed."""
+    if trainer._publisher is None:
+        args = trainer.args
+        folder = Path(os.path.abspath(trainer._current_run.locate(str(args.output_dir))))
+        repository = Repository(
+            args.hub_model_id or folder.name,
+            token or args.hub_token,
+            args.hub_private_repo if private is None else private,
+            args.hub_revision,
+        )
+        trainer._publisher = Publisher(folder, repository, HubStrategy(args.hub_strategy).value)
+    return trainer._publisher
+
+
+def open_hub(trainer: Sharing) -> None:
+    """Make the repository before training, so that a wrong name or token shows; it cannot stop the run."""
+    if trainer.args.push_to_hub and trainer.is_world_process_zero():
+        find_publisher(trainer).open()
+
+
+def push_checkpoint(trainer: Sharing, publisher: Publisher, folder: Path) -> None:
+    """Queue a checkpoint under a message that says how far training is; a problem is only warned of."""
+    step, epoch = folder.name.rpartition("-")[2], int(trainer.state.epoch or 0)
+    progress = f"epoch {epoch}" if trainer.args.save_strategy == "epoch" else f"step {step}"
+    try:
+        publisher.push_checkpoint(folder, f"Training in progress, {progress}")
+    except OSError as error:
+        logger.warning("%s is not pushed: %s", folder, error)
+
+
+def push_saved(trainer: Sharing) -> None:
+    """Push what a user's `save_model` wrote; if the Hub fails, its warning says what to do."""
+    publisher = trainer._publisher
+    if not trainer.args.push_to_hub or (publisher is not None and publisher.is_collecting):
+        return
+    with contextlib.suppress(PushError):
+        trainer.push_to_hub(
+            commit_message="Model save", revision=trainer.args.hub_revision, blocking=not trainer.is_in_train
+        )
+
+
+def finish_pushes(trainer: Sharing) -> None:
+    """At the end of training, send what was postponed, wait briefly, and name what is missing."""
+    publisher = trainer._publisher
+    if publisher is not None:
+        for folder in publisher.take_postponed():
+            push_checkpoint(trainer, publisher, folder)
+        publisher.wait_briefly()
+
+
 def name_datasets(trainer: TrainerApi, tags: Any, names: Any, arguments: Any) -> list[DatasetFacts]:
     """The datasets that were named; else the Trainer's own, if it comes from the Hub."""
     tags, names, arguments = (card_facts.as_list(given) for given in (tags, names, arguments))
@@ -74,7 +231,7 @@ def name_datasets(trainer: TrainerApi, tags: Any, names: Any, arguments: Any) ->
 
 
 def describe_model(
-    trainer: TrainerApi,
+    trainer: Sharing,
     *,
     model_name: str | None = None,
     finetuned_from: str | None = None,

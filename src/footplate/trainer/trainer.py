@@ -29,6 +29,7 @@ from footplate.samples.predictor import Predictor, name_eval_sets
 from footplate.state import TrainerControl
 from footplate.trainer.run import Run
 from footplate.trainer.searching import Searching
+from footplate.trainer.sharing import open_hub
 from footplate.training import checks, traits
 from footplate.training import loss as losses
 from footplate.training.seed import seed_run
@@ -121,6 +122,7 @@ class Trainer(Searching):
         self.state.is_world_process_zero = self.is_world_process_zero()
         if self.args.should_save:
             os.makedirs(self.args.output_dir, exist_ok=True)
+        open_hub(self)
         self._event("on_init_end")
         self._memory_tracker.stop_and_update_metrics()
 

@@ -28,7 +28,7 @@ from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing
 from footplate.trainer.run import EVAL_ON_START, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
-from footplate.trainer.sharing import Sharing
+from footplate.trainer.sharing import finish_pushes
 from footplate.trainer.starting import find_checkpoint, make_run, own_folder
 from footplate.trainer.stepping import Stepping, describe_weighting
 from footplate.training import batches, checks, patches, traits
@@ -40,7 +40,7 @@ from footplate.voice import show_block
 logger = logging.getLogger(__name__)
 
 
-class Training(Preparing, Data, Stepping, Rehearsing, Saving, Sharing):
+class Training(Preparing, Data, Stepping, Rehearsing, Saving):
     """The loop, on the parts that it calls."""
 
     def train(
@@ -422,20 +422,26 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving, Sharing):
         self._memory_tracker.stop_and_update_metrics(metrics, stage="train")
         traits.call_with_declared(self.log, logs=metrics)
         error = run.saves.finish(step)
-        for seal in run.saves.sealed():
-            self._event("on_seal", **seal)
+        hand_out_seals(self)
         run.saves.check_last(error)
         comm.barrier()  # only now the best checkpoint is there for all ranks
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None and not run.signals.received:
             self._load_best_model()
         self._event("on_train_end")
+        finish_pushes(self)
         return TrainOutput(step, train_loss, metrics)
 
 
 def tell_seals(trainer: Training) -> None:
     """Report a write that failed, and tell the callbacks of checkpoints that are whole by now."""
-    saves = trainer._current_run.saves
-    saves.poll()
-    for seal in saves.sealed():
+    trainer._current_run.saves.poll()
+    hand_out_seals(trainer)
+
+
+def hand_out_seals(trainer: Training) -> None:
+    """Tell the callbacks, and then the Hub, of each checkpoint that is whole since the last call."""
+    for seal in trainer._current_run.saves.sealed():
         trainer._event("on_seal", **seal)
+        if trainer.args.push_to_hub:
+            trainer._push_from_checkpoint(seal["checkpoint"])
