@@ -93,3 +93,11 @@ def check_same_figures(tmp_path: Path, *keys: str) -> None:
         )
         assert mine == theirs, key
         assert mine, key
+
+
+def check_same_losses(trainer: Any, folder: Path, count: int) -> None:
+    """The losses of a run in a folder are those that a trainer has logged, to the last bit."""
+    theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    ours = [entry["loss"] for entry in small.losses_in(folder) if "loss" in entry]
+    assert len(ours) == count
+    assert ours == theirs

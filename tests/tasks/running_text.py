@@ -30,6 +30,11 @@ def write_text(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
+def flags_of(folder: Path, file: Path, *words: Any) -> list[Any]:
+    """Flags of a training run on a file, which writes to `out` of a folder."""
+    return ["--train_file", file, "--output_dir", folder / "out", "--do_train", *COMMON, *words]
+
+
 def job_of(task: str, *words: Any) -> Job:
     """Rows, features and trainer of `footplate run TASK words`, which is not run."""
     return build_job(parse_flags(find_recipe(task), [str(word) for word in words]))

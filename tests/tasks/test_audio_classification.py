@@ -10,7 +10,7 @@ import soundfile
 
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import answer_lines, load_answerer
-from tasks import small, tones
+from tasks import original, small, tones
 from tasks.pretrained import DATA
 
 
@@ -103,10 +103,7 @@ def test_losses_are_those_of_the_original_trainer_with_the_same_random_parts(tmp
     table.set_transform(cut)
     trainer = Trainer(model, args, train_dataset=table, processing_class=extractor)
     trainer.train()
-    theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    ours = [entry["loss"] for entry in small.losses_in(tmp_path / "out") if "loss" in entry]
-    assert len(ours) == 6
-    assert ours == theirs
+    original.check_same_losses(trainer, tmp_path / "out", 6)
 
 
 def test_a_table_names_files_beside_it_and_a_label_unseen_in_training_is_an_error(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from footplate.tasks import TaskError
 from tasks import running_text, small
-from tasks.running_text import COMMON, SAME_FLAGS, job_of, rhymes, train, write_text
+from tasks.running_text import SAME_FLAGS, flags_of, job_of, rhymes, train, write_text
 
 
 def test_the_next_word_is_learned(tmp_path):
@@ -46,15 +46,8 @@ def test_losses_are_those_of_transformers_to_the_last_bit(tmp_path):
 
 def test_the_first_percent_of_rows_are_evaluated_on_and_samples_count_blocks(tmp_path):
     file = write_text(tmp_path / "train.txt", [f"line {number}" for number in range(100)])
-    words = [
-        *small.from_scratch("gpt2"),
-        "--train_file",
-        file,
-        "--output_dir",
-        tmp_path / "out",
-        "--do_train",
-    ]
-    words += ["--block_size", 8, "--validation_split_percentage", 10, *COMMON]
+    words = [*small.from_scratch("gpt2"), "--block_size", 8, "--validation_split_percentage", 10]
+    words += flags_of(tmp_path, file)
     job = job_of("clm", *words)
     # rows are taken away even if nothing is evaluated: a run must not change because of --do_eval
     assert job.rows["train"][0]["text"] == "line 10\n"
@@ -92,19 +85,12 @@ def test_blocks_do_not_depend_on_the_number_of_cores(tmp_path, monkeypatch):
     from footplate.tasks.common import preparing
 
     file = write_text(tmp_path / "train.txt", rhymes(120, 0))
-    words = [
-        *small.from_scratch("gpt2"),
-        "--train_file",
-        file,
-        "--output_dir",
-        tmp_path / "out",
-        "--do_train",
-    ]
+    words = [*small.from_scratch("gpt2"), "--block_size", 16, *flags_of(tmp_path, file)]
     made = []
     for rows_per_process in (1000, 50):
         monkeypatch.setattr(preparing, "ROWS_PER_PROCESS", rows_per_process)
         cache = ("--cache_dir", tmp_path / str(rows_per_process))
-        made.append(job_of("clm", *words, "--block_size", 16, *cache, *COMMON).features["train"][:])
+        made.append(job_of("clm", *words, *cache).features["train"][:])
     assert made[0] == made[1]
 
 
@@ -116,8 +102,8 @@ def test_text_shorter_than_a_block_names_the_remedy(tmp_path):
 def test_a_row_without_text_is_named(tmp_path):
     rows = [{"text": "one two three"}, *({"text": "five six"} for _ in range(20)), {"text": None}]
     file = small.write_lines(tmp_path / "train.jsonl", rows)
-    words = [*small.from_scratch("gpt2"), "--train_file", file, "--output_dir", tmp_path / "out", *COMMON]
-    words += ["--validation_file", file, "--do_train", "--block_size", 8, "--num_train_epochs", 1]
+    words = [*small.from_scratch("gpt2"), *flags_of(tmp_path, file, "--validation_file", file)]
+    words += ["--block_size", 8, "--num_train_epochs", 1]
     with pytest.raises(TaskError, match=r"train\.jsonl: 1 of 22 rows .* row 22: there is no text in 'text'"):
         small.run("clm", *words)
     small.run("clm", *words, "--skip_bad_rows")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasks import running_text, small
-from tasks.running_text import COMMON, SAME_FLAGS, echoes, job_of, rhymes, train, write_text
+from tasks.running_text import COMMON, SAME_FLAGS, echoes, flags_of, job_of, rhymes, train, write_text
 
 NAMES = ("<fim_prefix>", "<fim_middle>", "<fim_suffix>")
 
@@ -83,25 +83,8 @@ def test_losses_are_those_of_transformers_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize("spm_rate", [0.0, 1.0])
 def test_each_text_keeps_its_tokens_and_length(tmp_path, spm_rate):
     file = write_text(tmp_path / "train.txt", rhymes(60, 0))
-    words = [
-        *small.from_scratch("gpt2"),
-        "--train_file",
-        file,
-        "--validation_file",
-        file,
-        "--do_train",
-        *COMMON,
-    ]
-    words += [
-        "--output_dir",
-        tmp_path / "out",
-        "--block_size",
-        16,
-        "--fim_rate",
-        1,
-        "--fim_spm_rate",
-        spm_rate,
-    ]
+    words = [*small.from_scratch("gpt2"), *flags_of(tmp_path, file, "--validation_file", file)]
+    words += ["--block_size", 16, "--fim_rate", 1, "--fim_spm_rate", spm_rate]
     recipe = job_of("fim", *words).recipe
     tokens = recipe.processor("one two three four five six seven eight")["input_ids"]
     prefix, middle, suffix = recipe.processor.convert_tokens_to_ids(list(NAMES))

@@ -4,7 +4,7 @@ import pytest
 
 from footplate.tasks import TaskError
 from tasks import running_text, small
-from tasks.running_text import COMMON, SAME_FLAGS, echoes, job_of, rhymes, train, write_text
+from tasks.running_text import SAME_FLAGS, echoes, flags_of, job_of, rhymes, train, write_text
 
 
 def test_tokens_are_predicted_from_the_others(tmp_path):
@@ -38,16 +38,7 @@ def test_losses_are_those_of_transformers_to_the_last_bit(tmp_path):
 def test_xlnet_is_what_random_weights_are_of(tmp_path):
     file = write_text(tmp_path / "train.txt", rhymes(60, 0))
     start = ["--config_overrides", small.SIZES["xlnet"], "--train_tokenizer", "--vocab_size", 300]
-    words = [
-        "--train_file",
-        file,
-        "--output_dir",
-        tmp_path / "out",
-        "--do_train",
-        "--max_seq_length",
-        16,
-        *COMMON,
-    ]
+    words = flags_of(tmp_path, file, "--max_seq_length", 16)
     assert job_of("plm", *start, *words).trainer.model.config.model_type == "xlnet"
 
 
@@ -55,16 +46,8 @@ def test_an_odd_length_is_refused_and_odd_lines_are_filled_up(tmp_path):
     with pytest.raises(TaskError, match="--max_seq_length 15: the length must be even"):
         train(tmp_path, "plm", "xlnet", "--max_seq_length", 15)
     file = write_text(tmp_path / "odd.txt", ["one", "one two", *rhymes(1, 0)])
-    words = [
-        *small.from_scratch("xlnet"),
-        "--train_file",
-        file,
-        "--validation_file",
-        file,
-        "--do_train",
-        *COMMON,
-    ]
-    words += ["--line_by_line", "--max_seq_length", 8, "--output_dir", tmp_path / "odd"]
+    words = [*small.from_scratch("xlnet"), *flags_of(tmp_path / "odd", file, "--validation_file", file)]
+    words += ["--line_by_line", "--max_seq_length", 8]
     job = job_of("plm", *words)
     assert [len(ids) for ids in job.features["train"]["input_ids"]] == [4, 4, 8]
     assert job.features["train"][0]["input_ids"][-1] == job.recipe.processor.pad_token_id

@@ -11,7 +11,7 @@ import torch
 
 from footplate.tasks import TaskError
 from footplate.tasks.common.answering import answer_lines, load_answerer
-from tasks import small, tones
+from tasks import original, small, tones
 
 
 def flags(tmp_path, *words):
@@ -117,10 +117,7 @@ def test_losses_are_those_of_the_original_trainer(tmp_path):
     )
     trainer = Trainer(model, args, data_collator=collate, train_dataset=features)
     trainer.train()
-    theirs = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    ours = [entry["loss"] for entry in small.losses_in(tmp_path / "out") if "loss" in entry]
-    assert len(ours) == 6
-    assert ours == theirs
+    original.check_same_losses(trainer, tmp_path / "out", 6)
 
 
 def test_a_broken_sound_is_named_before_training_and_may_be_skipped_or_mended(tmp_path):
