@@ -21,6 +21,8 @@ def link_files(rows: Any, column: str, folder: str) -> Any:
     def link(value: Any) -> Any:
         return os.path.join(folder, str(value)) if isinstance(value, (str, int)) else value
 
+    if hasattr((rows.features or {}).get(column), "decode"):  # pictures or sounds in the table itself
+        return rows
     if not hasattr(rows, "__len__"):
         return rows.map(lambda row: {column: link(row[column])})
     values = rows[column]
