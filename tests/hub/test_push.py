@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from loopback import TOKEN
 from safetensors.torch import load_file
 
 import footplate
 import tiny
 from footplate.cli.main import main
 from footplate.hub import publisher as publishing
+from loopback import TOKEN
 
 SAVING = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2}
 
@@ -324,6 +324,74 @@ def test_links_of_a_killed_run_are_removed(client, tmp_path):
     trainer.train()
     trainer._finish_current_push()
     assert not (tmp_path / "net" / ".push").exists()
+
+
+def test_a_model_that_is_saved_in_training_is_pushed_without_waiting(client, tmp_path):
+    trainer = build(tmp_path / "net", hub_strategy="end", max_steps=30)
+
+    class SaveOften(footplate.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step % 10 == 0:
+                trainer.save_model()
+
+    trainer.add_callback(SaveOften())
+    client.delay = 0.3
+    began = time.monotonic()
+    trainer.train()
+    assert time.monotonic() - began < 4.0
+    client.delay = 0.0
+    trainer._finish_current_push()
+    assert [message for _, message, _ in client.repos["me/net"].commits] == ["Model save"]
+    left = ["the model of update 20", "the model of update 30"]
+    assert publishing.load_ledger(tmp_path / "net").waiting == left
+    trainer.push_to_hub()
+    assert len(client.repos["me/net"].commits) == 2
+    assert publishing.load_ledger(tmp_path / "net").waiting == []
+
+
+# ---- tasks ----
+
+
+def test_a_task_pushes_the_card_with_its_results(client, tmp_path):
+    rows = [{"sentence": f"{word} film", "label": word} for word in ("good", "bad") * 8]
+    with (tmp_path / "rows.csv").open("w", encoding="utf-8") as file:
+        file.writelines(["sentence,label\n", *(f"{row['sentence']},{row['label']}\n" for row in rows)])
+    sizes = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=16"
+    words = [
+        "run",
+        "classification",
+        "--model_type",
+        "bert",
+        "--config_overrides",
+        sizes,
+        "--train_tokenizer",
+    ]
+    for split in ("train", "validation", "test"):
+        words += [f"--{split}_file", str(tmp_path / "rows.csv")]
+    words += [
+        "--do_train",
+        "--do_eval",
+        "--do_predict",
+        "--max_steps",
+        "2",
+        "--output_dir",
+        str(tmp_path / "net"),
+    ]
+    assert main([*words, "--push_to_hub", "--hub_token", TOKEN, "--use_cpu", "--report_to", "none"]) == 0
+    repo = client.repos["me/net"]
+    assert [message for _, message, _ in repo.commits][-2:] == ["Model save", "End of training"]
+    files = repo.branches["main"]
+    card = ModelCard(files["README.md"].decode())
+    first = card.data.eval_results[0]
+    assert (first.dataset_split, first.metric_type, first.dataset_name) == (
+        "validation",
+        "accuracy",
+        "rows.csv",
+    )
+    assert card.data.tags[:2] == ["footplate", "classification"]
+    assert {"run.yaml", "task.json", "eval_results.json", "model.safetensors"} <= set(files)
+    assert_no_token(tmp_path)
+    assert not [name for name, content in files.items() if TOKEN.encode() in content]
 
 
 # ---- the command ----

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import footplate
+import loopback
 
 MUSEUM = Path(__file__).parent
 VERSIONS = ("v4_05", "v4_11", "v4_31", "v4_46", "v5_00", "v5_15")
@@ -449,6 +450,39 @@ def test_5_00_a_resumed_run_ends_as_the_whole_one(script: Script) -> None:
     assert found["same_weights"]
     for key in ("loss", "grad_norm", "learning_rate", "train_loss"):
         assert logged(found["trainer"], key) == logged(found["whole"], key)
+
+
+def test_5_15_push_to_hub_sends_what_the_original_sends(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import CommitInfo, ModelCard
+
+    sent = {}
+    for library in ("footplate", "transformers"):
+        (tmp_path / library).mkdir()
+        monkeypatch.chdir(tmp_path / library)
+        hub = loopback.LoopbackHub()
+        loopback.point_client_at(hub, monkeypatch)
+        found = script("v5_15_push_to_hub", library=library)
+        hub.close()
+        repo = hub.repos["me/shared"]
+        assert found["trainer"].hub_model_id == "me/shared"
+        assert isinstance(found["commit"], CommitInfo)
+        assert isinstance(found["later"], CommitInfo)
+        assert found["pushes"].pushes == 3
+        assert repo.is_private
+        last = [message for _, message, _ in repo.commits[-2:]]
+        assert last == ["End of training", "Bias of zero"]
+        sent[library] = repo.branches["main"]
+    ours, theirs = sent["footplate"], sent["transformers"]
+    assert set(theirs) - set(ours) == set()
+    more = {name for name in set(ours) - set(theirs) if "/" not in name}
+    assert more <= {"training_curves.svg", "log_history.csv"}
+    assert ours["model.safetensors"] == theirs["model.safetensors"]
+    assert ours["last-checkpoint/model.safetensors"] == theirs["last-checkpoint/model.safetensors"]
+    cards = [ModelCard(files["README.md"].decode()).data.to_dict() for files in (ours, theirs)]
+    assert cards[0]["model-index"][0]["results"][0]["dataset"].pop("split") == "validation"
+    assert cards[0] == cards[1]
 
 
 def test_5_15_callbacks_are_called_with_what_they_name(script: Script) -> None:

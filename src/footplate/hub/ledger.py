@@ -39,14 +39,16 @@ class HubLedger:
 
     def expect(self, names: list[str]) -> None:
         """Note what is about to be sent."""
-        self.waiting = list(dict.fromkeys([*self.waiting, *names]))
+        self.waiting = [*(name for name in self.waiting if name not in names), *names]
 
     def arrive(self, names: list[str]) -> None:
-        """Note what has arrived; what it takes the place of is not waited for any more."""
+        """Note what has arrived; older ones that it takes the place of are not waited for any more."""
         kinds = tuple(
             kind for kind in (MODEL, LAST_CHECKPOINT) if any(name.startswith(kind) for name in names)
         )
-        self.waiting = [name for name in self.waiting if not name.startswith(kinds) and name not in names]
+        end = max((index + 1 for index, name in enumerate(self.waiting) if name in names), default=0)
+        older = [name for name in self.waiting[:end] if not name.startswith(kinds) and name not in names]
+        self.waiting = older + self.waiting[end:]
         self.sent = [*(name for name in self.sent if name not in names), *names][-1000:]
 
     def save(self, folder: Path) -> None:

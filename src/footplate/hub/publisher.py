@@ -109,6 +109,12 @@ class Publisher:
         """Whether a push is queued or under way."""
         return self.in_progress is not None and not self.in_progress.is_done()
 
+    def wait_for_folder(self) -> None:
+        """Wait until the run's folder is not being sent, so that its files may be written again."""
+        with self._lock:
+            parcels = [parcel for parcel in self._parcels if parcel.snapshot is None]
+        PushInProgress([parcel.future for parcel in parcels]).wait_until_done()
+
     def push_folder(
         self, name: str, message: str, revision: str | None = None, token: str | None = None
     ) -> Future[Any]:
@@ -135,8 +141,12 @@ class Publisher:
     def postpone(self, checkpoint: Path) -> None:
         """Leave a checkpoint for later: another push is under way."""
         self.postponed[checkpoint.name] = checkpoint
+        self.expect(names_of(checkpoint.name, self.ledger.strategy))
+
+    def expect(self, names: list[str]) -> None:
+        """Note what has not been sent yet."""
         with self._lock:
-            self.ledger.expect(names_of(checkpoint.name, self.ledger.strategy))
+            self.ledger.expect(names)
             self.ledger.save(self.folder)
 
     def take_postponed(self) -> list[Path]:

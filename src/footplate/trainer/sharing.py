@@ -78,6 +78,7 @@ class Sharing(TrainerApi):
         """
         self._event("on_push_begin")
         publisher = find_publisher(self, token, private)
+        publisher.wait_for_folder()  # its files are written anew
         publisher.is_collecting = True
         try:
             traits.call_with_declared(self.save_model, _internal_call=True)
@@ -199,10 +200,22 @@ def push_saved(trainer: Sharing) -> None:
     publisher = trainer._publisher
     if not trainer.args.push_to_hub or (publisher is not None and publisher.is_collecting):
         return
+    is_alone = trainer.args.world_size == 1  # others save together, and do not know what the first one sends
+    if publisher is not None and is_alone and trainer.is_in_train and publisher.is_busy:
+        publisher.expect([f"{MODEL} of update {trainer.state.global_step}"])  # training must not wait
+        return
     with contextlib.suppress(PushError):
         trainer.push_to_hub(
             commit_message="Model save", revision=trainer.args.hub_revision, blocking=not trainer.is_in_train
         )
+
+
+def push_folder(trainer: Sharing, message: str) -> None:
+    """Send the run's folder as it is, and wait; if the Hub fails, its warning says what to do."""
+    if trainer.args.push_to_hub and trainer.is_world_process_zero():
+        with contextlib.suppress(PushError):
+            name = f"{MODEL} of update {trainer.state.global_step}"
+            find_publisher(trainer).push_folder(name, message).result()
 
 
 def finish_pushes(trainer: Sharing) -> None:

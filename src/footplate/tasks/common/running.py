@@ -18,6 +18,7 @@ from footplate.tasks.common.problems import TaskError
 from footplate.tasks.common.reading import require_columns
 from footplate.tasks.common.recipe import Recipe
 from footplate.tasks.common.vocabulary import describe_tokens
+from footplate.trainer.sharing import push_folder
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ def run_task(recipe: Recipe, name: str) -> dict[str, float]:
         results.update(predict(job))
     if args.do_train and args.should_save:
         save_card(recipe, name, results, job.trainer, Path(args.output_dir))
+        push_folder(job.trainer, "End of training")
     return results
 
 

@@ -170,3 +170,13 @@ def read_chunks(stream: Any) -> bytes:
         stream.readline()
     stream.readline()
     return b"".join(parts)
+
+
+def point_client_at(hub: LoopbackHub, monkeypatch: Any) -> None:
+    """Tell the client of this process where the Hub is: its variables are read only when it is imported."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
