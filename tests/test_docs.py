@@ -128,6 +128,13 @@ def test_a_card_describes_a_line(run_page, tmp_path, capsys):
     assert (tmp_path / "runs" / "line" / "training_curves.svg").is_file()
 
 
+def test_conversations_of_the_readme_are_written(run_page, tmp_path):
+    run_page("tasks.md")
+    written = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("train", "dev")]
+    assert [len(lines) for lines in written] == [560, 8]
+    assert not set(written[0]) & set(written[1])
+
+
 def test_every_page_with_examples_is_run():
     pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
     run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))

@@ -117,8 +117,8 @@ def test_a_template_that_cannot_be_searched_names_the_remedy(tmp_path, base):
 @pytest.mark.parametrize(
     ("row", "learned"),
     [
-        ({"prompt": "capital of peru? ", "completion": "lima"}, "lima</s>"),
-        ({"text": "lima is in peru"}, "lima is in peru</s>"),
+        ({"prompt": "capital of peru? ", "completion": "lima"}, "lima<|im_end|>"),
+        ({"text": "lima is in peru"}, "lima is in peru<|im_end|>"),
         ({"prompt": conversation("peru")[:1], "completion": conversation("peru")[1:]}, "lima<|im_end|>"),
         (
             {
