@@ -542,3 +542,18 @@ def test_with_the_import_line_changed_back_the_log_is_the_same(
         return [entry for entry in kept if entry.keys() != {"epoch", "step"}]
 
     assert entries("footplate") == entries("transformers")
+
+
+def test_5_15_a_search_gives_what_the_original_gives(script: Script) -> None:
+    ours, theirs = script("v5_15_search"), script("v5_15_search", library="transformers")
+    for found in (ours, theirs):
+        assert isinstance(found["best_trials"], list)
+        assert all(len(run.objective) == 2 for run in found["best_trials"])
+        assert_learned(found["trainer"], 0.9)
+    mine, original = ours["best_run"], theirs["best_run"]
+    # the original trains again with the batch size of the last trial, whatever the script sets
+    assert ours["trainer"].state.train_batch_size == mine.hyperparameters["per_device_train_batch_size"]
+    assert (mine.run_id, mine.hyperparameters) == (original.run_id, original.hyperparameters)
+    assert mine.objective == pytest.approx(original.objective, rel=1e-6)
+    assert {run.run_id for run in ours["best_trials"]} == {run.run_id for run in theirs["best_trials"]}
+    assert sorted(Path("searched").glob("run-*/checkpoint-*"))

@@ -156,6 +156,25 @@ def test_callbacks_begin_every_trial_with_the_state_they_had(tmp_path):
     assert first.reported == second.reported
 
 
+def test_settings_that_the_trainer_keeps_are_searched_and_put_back(tmp_path):
+    kept = []
+
+    class Keep(TrainerCallback):
+        def on_train_begin(self, args, state, control, trainer=None, **kwargs):
+            kept.append((trainer.label_smoother is not None, trainer.neftune_noise_alpha))
+
+    trainer = build(tmp_path, {"callbacks": [Keep], "compute_loss_func": loss_of_two_numbers})
+    space = {"label_smoothing_factor": [0.0, 0.1], "per_device_train_batch_size": 4}
+    trainer.hyperparameter_search(space, n_trials=2, backend="grid")
+    assert kept == [(False, None), (True, None)]
+    assert trainer.label_smoother is None
+    assert trainer._train_batch_size == 8
+
+
+def loss_of_two_numbers(outputs, labels, num_items_in_batch=None):
+    return ((outputs["logits"] - labels) ** 2).mean()
+
+
 def test_the_values_of_one_trial_are_not_those_of_the_next(tmp_path):
     watch = Watch()
 

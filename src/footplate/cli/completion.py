@@ -9,7 +9,7 @@ BASH = """_footplate() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}"
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{commands}" -- "$word"))
-  elif [ "$COMP_CWORD" -eq 2 ] && [[ "$before" =~ ^(run|inspect|new)$ ]]; then
+  elif [ "$COMP_CWORD" -eq 2 ] && [[ "$before" =~ ^(run|search|inspect|new)$ ]]; then
     COMPREPLY=($(compgen -W "{tasks}" -f -- "$word"))
   elif [[ "$word" == --* ]]; then
     COMPREPLY=($(compgen -W "{flags}" -- "$word"))
@@ -20,7 +20,7 @@ BASH = """_footplate() {{
 complete -F _footplate footplate
 """
 FISH = """complete -c footplate -n "__fish_use_subcommand" -f -a "{commands}"
-complete -c footplate -n "__fish_seen_subcommand_from run inspect new" -a "{tasks}"
+complete -c footplate -n "__fish_seen_subcommand_from run search inspect new" -a "{tasks}"
 {fish_flags}
 """
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "inspect": ("footplate.cli.inspect", "Show what the rows of a task become."),
     "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
     "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
+    "search": ("footplate.cli.search", "Find settings for a task, and keep the best model."),
     "drive": (
         "footplate.cli.drive",
         "Run a script written for the Trainer of transformers on footplate, unchanged.",

@@ -395,7 +395,6 @@ class TrainerApi(TrainerBase):
     ipex_optimize_model = _missing("ipex_optimize_model", "IPEX is", "Use torch_compile=True.")
     _save_tpu = _missing("_save_tpu", "Saving from a TPU is", "Use save_model().")
 
-
     # ---- search ----
 
     def _hp_search_setup(self, trial: Any) -> None:
@@ -403,6 +402,7 @@ class TrainerApi(TrainerBase):
         self._trial = trial
         if self._current_search is not None and trial is not None:
             set_up_trial(self, self._current_search)
+        self._train_batch_size = self.args.train_batch_size  # scripts set the best values and train again
 
     def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
         """Tell the search about an evaluation, which may end the trial; without a search do nothing."""

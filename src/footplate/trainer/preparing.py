@@ -66,7 +66,7 @@ class Preparing(Optimizing):
             self._set_model(self.call_model_init(trial))
             self.optimizer = self.lr_scheduler = None
             if self._current_search is not None:
-                adopt_model(self)
+                adopt_model(self, self._current_search)
         checks.check_is_trainable(self.model)
         patches.apply_fused_kernels(self.model, self.args)
         patches.enable_recompute(self.model, self.args)

@@ -37,6 +37,8 @@ from footplate.voice import is_quiet, say
 
 logger = logging.getLogger(__name__)
 
+DERIVED = ("_train_batch_size", "neftune_noise_alpha", "label_smoother")  # what a trial makes of its settings
+
 
 class Searching(Training):
     """Training again and again, each time with other settings."""
@@ -195,6 +197,7 @@ def run_trials(trainer: Searching, session: Session, n_trials: int | None, optio
     """Run trials one after another until there are enough."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     settings = vars(trainer.args).copy()
+    derived = {name: getattr(trainer, name) for name in DERIVED}
     callbacks = (one for one in trainer.callback_handler.callbacks if not isinstance(one, TrackerCallback))
     states = KeptStates(callbacks)
     outcomes: list[Outcome] = []
@@ -205,6 +208,7 @@ def run_trials(trainer: Searching, session: Session, n_trials: int | None, optio
         finally:
             vars(trainer.args).clear()
             vars(trainer.args).update(settings)
+            vars(trainer).update(derived)
             states.put_back()
             release(trainer)
         session.tell(outcome)

@@ -97,10 +97,8 @@ class Trainer(Searching):
         self.model_init, self.compute_loss_func = model_init, compute_loss_func
         self.optimizer, self.lr_scheduler = optimizers
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
-        self.compute_metrics, self.preprocess_logits_for_metrics = (
-            compute_metrics,
-            preprocess_logits_for_metrics,
-        )
+        self.compute_metrics = compute_metrics
+        self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.neftune_noise_alpha = self.args.neftune_noise_alpha
         self._has_own_collator = data_collator is not None
         self.data_collator = find_collator(data_collator, self.processing_class)

@@ -31,14 +31,14 @@ def set_up_trial(trainer: TrainerBase, session: Session) -> None:
             f"may use it, nothing else does.{suggest_names(args, unknown)}"
         )
     args.output_dir = os.path.join(home, session.name)
+    args.push_to_hub = False  # one model of the search is shared, if any: the best, when its user says so
     if session.objective.metric and args.metric_for_best_model is None:
         args.metric_for_best_model = session.objective.metric  # its checkpoint is kept by rotation
         args.greater_is_better = session.objective.directions[0] == MAXIMIZE
     settle(args)
     check_all(args)
-    trainer._train_batch_size = args.train_batch_size
-    trainer.neftune_noise_alpha = args.neftune_noise_alpha
-    trainer.label_smoother = losses.find_smoother(args.label_smoothing_factor, trainer.model)
+    if "neftune_noise_alpha" in session.values:
+        trainer.neftune_noise_alpha = args.neftune_noise_alpha
 
 
 def note_trial(state: TrainerState, trial: Any, session: Session | None) -> None:
@@ -55,7 +55,9 @@ def stop_pruned(trainer: TrainerBase) -> None:
     trainer.args.load_best_model_at_end = False  # nobody looks at its weights
 
 
-def adopt_model(trainer: TrainerBase) -> None:
-    """Note the facts of a trial's model: before it is made there is none to describe."""
+def adopt_model(trainer: TrainerBase, session: Session) -> None:
+    """Read what depends on a trial's model, and note its facts: before it is made there is none."""
+    if "label_smoothing_factor" in session.values:
+        trainer.label_smoother = losses.find_smoother(trainer.args.label_smoothing_factor, trainer.model)
     code = {"trainer": type(trainer), **{name: getattr(trainer, name) for name in USER_CODE}}
     trainer._current_run.facts = RunFacts(collect_facts(trainer.train_dataset, trainer.model, code))
