@@ -1141,10 +1141,7 @@ METHODS = [
     "is_world_process_zero",
 ]
 
-NOT_IN_THIS_VERSION = [
-    "ipex_optimize_model",
-    "_save_tpu",
-]
+NOT_IN_THIS_VERSION = ["ipex_optimize_model", "_save_tpu"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -16,10 +16,7 @@ REFUSED_HEADING = "Refused in this version"
 NO_EFFECT_HEADING = "Accepted without effect"
 
 # Remove a row when its setting gets an effect: help, warning and tests are made from these tables.
-REFUSED: dict[str, str] = {
-    "deepspeed": "DeepSpeed",
-    "debug": "the debug mode",
-}
+REFUSED: dict[str, str] = {"deepspeed": "DeepSpeed", "debug": "the debug mode"}
 
 NO_EFFECT: dict[str, str] = {
     "trackio_static_space_id": "this version makes no static Trackio Space",
