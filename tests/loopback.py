@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -179,4 +180,6 @@ def point_client_at(hub: LoopbackHub, monkeypatch: Any) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", hub.address)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    if "transformers" in sys.modules:  # it keeps a client, which knows the address it was made with
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
