@@ -16,7 +16,7 @@ help:
 	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
 	@echo "make test       run the test suite on all cores; the last line says how long it took"
 	@echo "make test-slow  run the tests marked slow as well"
-	@echo "make coverage   the suite with the share of lines that it runs, at least 90 %; a third slower"
+	@echo "make coverage   the suite with the share of lines that it runs, at least 90 %"
 	@echo "make lint       ruff: rules and format"
 	@echo "make types      mypy, strict"
 	@echo "make size       count code, comments and what the Trainer holds, beside the limits"

@@ -87,3 +87,12 @@ def test_an_error_of_other_code_keeps_its_traceback(is_foreign, monkeypatch, cap
     said = capsys.readouterr().err
     assert said.endswith("footplate: no such thing\n")
     assert ("Traceback" in said) == is_foreign
+
+
+def test_what_is_not_in_this_version_is_said_in_one_line(monkeypatch, capsys):
+    def refuse(options):
+        raise NotImplementedError("not in this version")
+
+    monkeypatch.setattr("footplate.cli.checkpoints.run", refuse)
+    assert main(["checkpoints", "somewhere"]) == 2
+    assert capsys.readouterr().err == "footplate: not in this version\n"

@@ -197,9 +197,7 @@ class CallbackHandler(TrainerCallback):
             return call(event, args, state, control, **kwargs)
         control = self._call(self._first.of(event, self.recorders), args, state, control, kwargs)
         control = call(event, args, state, control, **kwargs)
-        if self.reporters:
-            control = self._call(self._last.of(event, self.reporters), args, state, control, kwargs)
-        return control
+        return self._call(self._last.of(event, self.reporters), args, state, control, kwargs)
 
     def look_again(self) -> None:
         """Find out anew who listens to what."""

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser(words).parse_args(words)
     try:
         return int(options.run(options))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NotImplementedError) as error:
         is_foreign = comes_from_elsewhere(error)
         if shows_traceback or is_foreign:
             traceback.print_exc()
