@@ -21,7 +21,7 @@ REPORT_NAME = "report.html"
 MAX_POINTS = 240_000  # of all curves of a page together: about 6 MB
 MAX_CURVE_POINTS = 4000
 ASSETS = Path(__file__).with_name("assets")
-SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "page.js")
+SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "page.js", "shell.js")
 STYLES = ("uPlot.min.css", "page.css")
 
 # settings that TrainingArguments fills in, so that they always differ from the default
@@ -57,7 +57,22 @@ def describe_runs(
 
 def build_page(described: Mapping[str, Any]) -> str:
     """The page as text, from the result of `describe_runs`."""
-    script, style = _join_assets(SCRIPTS), _join_assets(STYLES)
+    title = " · ".join(run["name"] for run in described["runs"])
+    return assemble_page(described, title, SCRIPTS, STYLES)
+
+
+def assemble_page(
+    described: Mapping[str, Any], title: str, scripts: tuple[str, ...], styles: tuple[str, ...]
+) -> str:
+    """A page of some data, with scripts and styles from the assets.
+
+    Args:
+        described: The data for the scripts, as strict JSON allows it; `live` says whether the page is served.
+        title: What the window is called.
+        scripts: The names of the scripts, in order.
+        styles: The names of the styles, in order.
+    """
+    script, style = _join_assets(scripts), _join_assets(styles)
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -69,11 +84,10 @@ def build_page(described: Mapping[str, Any]) -> str:
             "form-action 'none'",
         ]
     )
-    title = " · ".join([*(run["name"] for run in described["runs"]), "footplate"])
     template = (ASSETS / "page.html").read_text(encoding="utf-8")
     parts = {
         "POLICY": policy,
-        "TITLE": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "TITLE": html.escape(f"{title} · footplate".encode("utf-8", "replace").decode("utf-8")),
         "STYLE": style,
         "DATA": to_script_json(described),
         "SCRIPT": script,
@@ -131,7 +145,7 @@ class Plot:
         return f"Plot({keys})"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)  # scripts and styles of the pages of runs and of searches
 def _join_assets(names: tuple[str, ...]) -> str:
     return "\n".join((ASSETS / name).read_text(encoding="utf-8").strip() for name in names)
 

@@ -1,13 +1,5 @@
 /* Curves: which lines share a chart, and how a chart is drawn, hovered, zoomed and smoothed. */
 
-const TITLES = {
-  loss: "Loss", learning_rate: "Learning rate", grad_norm: "Gradient norm", runtime: "Seconds per evaluation",
-  updates_per_second: "Updates per second", samples_per_second: "Samples per second",
-  steps_per_second: "Batches per second", tokens_per_second: "Tokens per second",
-  num_input_tokens_seen: "Input tokens seen", nonfinite: "Values that were not finite",
-};
-/** A metric as people write it: exact_match is Exact match, f1 is F1. */
-const titleOf = (metric) => TITLES[metric] || (metric.charAt(0).toUpperCase() + metric.slice(1)).replaceAll("_", " ");
 const SPEED = ["updates_per_second", "tokens_per_second", "samples_per_second", "steps_per_second", "runtime"];
 const LAST = ["learning_rate", "grad_norm", "num_input_tokens_seen", "nonfinite"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [5, 2, 1, 2, 1, 2]];
@@ -16,7 +8,6 @@ const MIN_POINTS_TO_SMOOTH = 12;
 const WHOLE_STEPS = Array.from({ length: 30 }, (_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3));
 
 const view = { x: "step", smoothing: 0, logs: new Set(), hidden: new Set(), zoom: null, samples: {}, open: new Set() };
-let charts = [];
 
 /** The charts of some runs: [{metric, title, lines}], the loss first. */
 function planCharts(runs) {
@@ -127,7 +118,6 @@ function notFinite(lines) {
     `${line.label}: ${line.curve.num_not_finite} values were not finite, first at step ${line.curve.not_finite[0]}.`));
 }
 
-const toggle = (set, key) => set.has(key) ? set.delete(key) : set.add(key);
 const color = (index) => css(`--c${index % 8}`);
 
 /** Put the plot into its holder. */

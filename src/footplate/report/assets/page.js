@@ -1,9 +1,6 @@
-/* The whole page: the bar with the choices, samples, and what happens when data or width change. */
+/* The page of runs: the bar with the choices, samples, and all parts in their order. */
 
 const HIDDEN_COLUMNS = ["correct"];  // shown as a mark
-let data = JSON.parse(document.getElementById("data").textContent);
-const root = document.getElementById("report");
-const places = {};  // the element of each part of the page
 
 // ---- samples over time ----
 
@@ -167,25 +164,8 @@ const BUILDERS = {
     shown.live ? "Live. " : `Written ${formatTime(shown.written)}. `,
     shown.runs.length === 1 && shown.runs[0].folder, make("br"), "Curves by uPlot 1.6.32, © Leon Sorokin, MIT licence."),
 };
+const DRAWN = ["curves", "speed"];  // parts with figures
 const CHARTS_ONLY = ["toolbar", "curves", "speed"];
-
-/** Build one part again, in its place. */
-function refresh(name) {
-  const part = BUILDERS[name](data);
-  places[name].replaceChildren(...(part ? [part] : []));
-}
-
-function redrawCharts() {
-  charts.forEach((chart) => chart.destroy());
-  charts = [];
-  ["curves", "speed"].forEach((name) => {
-    refresh(name);
-    for (const figure of places[name].querySelectorAll("figure")) {
-      const chart = figure.draw && figure.draw();
-      if (chart) charts.push(chart);
-    }
-  });
-}
 
 /** Names that tell the runs apart. */
 function labelRuns() {
@@ -203,42 +183,5 @@ function render() {
   const parts = Object.keys(BUILDERS);
   if (data.runs.length > 1) parts.splice(1, 0, ...parts.splice(parts.indexOf("settings"), 1));  // what differs, first
   const names = data.scope === "charts" ? CHARTS_ONLY : parts;
-  for (const name of names) {
-    if (!places[name]) root.append(places[name] = make("div", { class: `part part-${name}` }));
-    const isInUse = places[name].contains(document.activeElement);  // a rebuilt slider would end the user's drag
-    if (!isInUse && name !== "curves" && name !== "speed") refresh(name);
-  }
-  redrawCharts();
+  renderParts(names);
 }
-
-/** A served page asks for what is new. */
-async function poll() {
-  let tag = null;
-  for (;;) {
-    await new Promise((resolve) => setTimeout(resolve, 3000));
-    if (document.hidden) continue;
-    try {
-      const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
-      if (!answer.ok) continue;
-      tag = answer.headers.get("ETag");
-      data = await answer.json();
-      const top = window.scrollY;
-      render();
-      window.scrollTo(0, top);
-    } catch (error) { /* the server has stopped: keep showing the last data */ }
-  }
-}
-
-root.replaceChildren();
-render();
-performance.mark("drawn");
-if (data.live) poll();
-
-let width = window.innerWidth;
-window.addEventListener("resize", () => {
-  if (window.innerWidth !== width) { width = window.innerWidth; redrawCharts(); }
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
-// print in the light colors, at the width of the paper
-window.addEventListener("beforeprint", () => { document.documentElement.classList.add("paper"); render(); });
-window.addEventListener("afterprint", () => { document.documentElement.classList.remove("paper"); render(); });

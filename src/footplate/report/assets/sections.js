@@ -3,20 +3,6 @@
 const MAX_ALERTS = 3;
 const PART_ORDER = ["data", "forward", "backward", "optimizer", "evaluation", "saving", "callbacks"];
 
-function section(id, title, ...children) {
-  return make("section", { id }, make("h2", null, title), ...children);
-}
-
-/** A table that scrolls sideways where it must; cells are text or elements. */
-function table(heads, rows, options = {}) {
-  const numeric = options.numeric || [];
-  const kind = (i) => numeric.includes(i) ? "number" : null;
-  return make("div", { class: "scroll" }, make("table", { class: options.class },
-    make("thead", null, make("tr", null, heads.map((head, i) => make("th", { scope: "col", class: kind(i) }, head)))),
-    make("tbody", null, rows.map((row) => make("tr", { class: row.mark },
-      (row.cells || row).map((cell, i) => make("td", { class: kind(i), "data-head": heads[i] }, cell)))))));
-}
-
 function folded(id, title, content) {
   const details = make("details", { open: view.open.has(id), ontoggle: () => {
     if (details.open) view.open.add(id); else view.open.delete(id);

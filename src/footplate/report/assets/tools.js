@@ -1,4 +1,4 @@
-/* Helpers: build elements, format numbers and times, search and smooth points. */
+/* Helpers: build elements and tables, format numbers, times and names, search and smooth points. */
 "use strict";
 
 /** An element with properties and children; text stays text. */
@@ -102,3 +102,27 @@ function smooth(values, weight) {
 }
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const toggle = (set, key) => set.has(key) ? set.delete(key) : set.add(key);
+
+const TITLES = {
+  loss: "Loss", learning_rate: "Learning rate", grad_norm: "Gradient norm", runtime: "Seconds per evaluation",
+  updates_per_second: "Updates per second", samples_per_second: "Samples per second",
+  steps_per_second: "Batches per second", tokens_per_second: "Tokens per second",
+  num_input_tokens_seen: "Input tokens seen", nonfinite: "Values that were not finite",
+};
+/** A metric as people write it: exact_match is Exact match, f1 is F1. */
+const titleOf = (metric) => TITLES[metric] || (metric.charAt(0).toUpperCase() + metric.slice(1)).replaceAll("_", " ");
+
+function section(id, title, ...children) {
+  return make("section", { id }, make("h2", null, title), ...children);
+}
+
+/** A table that scrolls sideways where it must; cells are text or elements. */
+function table(heads, rows, options = {}) {
+  const numeric = options.numeric || [];
+  const kind = (i) => numeric.includes(i) ? "number" : null;
+  return make("div", { class: "scroll" }, make("table", { class: options.class },
+    make("thead", null, make("tr", null, heads.map((head, i) => make("th", { scope: "col", class: kind(i) }, head)))),
+    make("tbody", null, rows.map((row) => make("tr", { class: row.mark },
+      (row.cells || row).map((cell, i) => make("td", { class: kind(i), "data-head": heads[i] }, cell)))))));
+}
