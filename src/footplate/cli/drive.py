@@ -6,6 +6,8 @@ import argparse
 import os
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,22 @@ def drive(script: str, arguments: list[str], is_module: bool) -> int:
     from footplate.checkpoint.saves import unsaved
 
     return 1 if unsaved else 0  # the model in memory ends with this process
+
+
+@contextmanager
+def replacing(owner: type[Any], **functions: Any) -> Iterator[None]:
+    """In the block, a class has these functions in the place of its own of the same names."""
+    own = {name: vars(owner)[name] for name in functions if name in vars(owner)}
+    for name, function in functions.items():
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for name in functions:
+            if name in own:
+                setattr(owner, name, own[name])
+            else:  # a base class has it
+                delattr(owner, name)
 
 
 def _without_own_frames(traceback: Any) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -64,8 +63,9 @@ class _Planned(BaseException):
 def plan_script(options: argparse.Namespace) -> RunPlan | None:
     """The plan of the script's first `train()`; None if the script failed."""
     import footplate
-    from footplate.cli.drive import drive
+    from footplate.cli.drive import drive, replacing
     from footplate.planning.empty_models import empty_models
+    from footplate.trainer import Trainer
     from footplate.voice import install_voice
 
     install_voice()
@@ -73,9 +73,13 @@ def plan_script(options: argparse.Namespace) -> RunPlan | None:
         footplate.take_over()
     wanted = {"world_size": options.ranks, "sharding": options.sharding}
     wanted |= {"memory": options.memory, "device": options.device}
+
+    def plan_instead(self: Trainer, *args: Any, **kwargs: Any) -> NoReturn:
+        raise _Planned(self.plan(**wanted))
+
     try:
         with ExitStack() as stack:
-            stack.enter_context(planning_instead(wanted))
+            stack.enter_context(replacing(Trainer, train=plan_instead))
             if options.json:  # what the script prints must not be mixed with the plan
                 stack.enter_context(redirect_stdout(sys.stderr))
             if not options.real:
@@ -92,19 +96,3 @@ def plan_script(options: argparse.Namespace) -> RunPlan | None:
             file=sys.stderr,
         )
     return None
-
-
-@contextmanager
-def planning_instead(wanted: dict[str, Any]) -> Iterator[None]:
-    """In the block, every Trainer plans where it would train, and ends the script."""
-    from footplate.trainer import Trainer
-
-    def plan_instead(self: Trainer, *args: Any, **kwargs: Any) -> NoReturn:
-        raise _Planned(self.plan(**wanted))
-
-    train = Trainer.train
-    Trainer.train = plan_instead  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Trainer.train = train  # type: ignore[method-assign]

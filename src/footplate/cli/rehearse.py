@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import runpy
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from footplate.arguments import TrainingArguments
 from footplate.callbacks import TrainerCallback
 from footplate.checkpoint import find_last_checkpoint
 from footplate.checkpoint.files import load_plain, save_plain
+from footplate.cli.drive import drive
 from footplate.state import TrainerControl, TrainerState
 from footplate.testing import Outcome, read_outcome
 from footplate.trainer import Trainer
@@ -54,13 +54,11 @@ class Start(NamedTuple):
 def main() -> None:
     """Read the order from the command line, then run the script."""
     order = Order(**json.loads(sys.argv[1]))
-    script = sys.argv[2]
-    sys.argv = sys.argv[2:]
-    sys.path[0] = str(Path(script).resolve().parent)  # as if python itself had been given the script
+    script, *arguments = sys.argv[2:]
     observe(order)
     rng.seed_all(order.seed)
-    runpy.run_path(script, run_name="__main__")
-    raise SystemExit(f"{script} ended without calling Trainer.train(): there is nothing to compare.")
+    code = drive(script, arguments, is_module=False)
+    raise SystemExit(code or f"{script} ended without calling Trainer.train(): there is nothing to compare.")
 
 
 def observe(order: Order) -> None:
