@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from footplate.checkpoint.lock import LOCK_NAME
 from footplate.cli.main import main
+from footplate.tasks.common import parsing
+from footplate.tasks.common.parsing import save_settings
 from tasks import small
 from tasks.test_classification import sentences
 
@@ -30,9 +33,17 @@ def trials_in(folder):
     return [json.loads(line) for line in lines[1:]]
 
 
-def test_the_best_model_of_a_search_answers(words, tmp_path, capsys):
+def test_the_best_model_of_a_search_answers(words, tmp_path, capsys, monkeypatch):
+    held = []
+
+    def save_while_watched(recipe, name, folder):
+        held.append((folder / LOCK_NAME).exists())
+        save_settings(recipe, name, folder)
+
+    monkeypatch.setattr(parsing, "save_settings", save_while_watched)
     assert main(["search", *words, "--trials", "3", "--backend", "random"]) == 0
     printed = capsys.readouterr().out
+    assert held == [True]
     trials = trials_in(tmp_path / "out")
     best = min(trials, key=lambda trial: trial["values"][0])
     assert f"The best is trial {best['number']}:" in printed
@@ -49,9 +60,11 @@ def test_the_best_model_of_a_search_answers(words, tmp_path, capsys):
 
 def test_a_wrong_use_is_said_in_one_line(words, tmp_path, capsys):
     (tmp_path / "wrong.yaml").write_text("learning_rat: [1]\n")
+    (tmp_path / "early.yaml").write_text("bf16: [true, false]\n")
     for given, text in [
         ([*words[:2], str(tmp_path / "wrong.yaml"), *words[3:]], "Did you mean learning_rate?"),
-        (["train.py"], "hyperparameter_search"),
+        (["train.py"], "'train.py' is not a file"),
+        ([*words[:2], str(tmp_path / "early.yaml"), *words[3:]], "bf16 is read when the Trainer is made"),
         ([*words[:2], str(tmp_path / "none.yaml"), *words[3:]], "There is no file"),
     ]:
         assert main(["search", *given]) == 2

@@ -17,7 +17,7 @@ COMMANDS = {
     "inspect": ("footplate.cli.inspect", "Show what the rows of a task become."),
     "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
     "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
-    "search": ("footplate.cli.search", "Find settings for a task, and keep the best model."),
+    "search": ("footplate.cli.search", "Find settings for a task or a script, and keep the best model."),
     "drive": (
         "footplate.cli.drive",
         "Run a script written for the Trainer of transformers on footplate, unchanged.",
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments after `footplate`; default: those of the command line.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    shows_traceback = "--debug" in words and "drive" not in words[:1]  # a script may have such an option
+    own = words[: words.index("--")] if "--" in words else words
+    shows_traceback = "--debug" in own and "drive" not in words[:1]  # a script may have such an option
     if shows_traceback:
         words.remove("--debug")
     options = build_parser(words).parse_args(words)

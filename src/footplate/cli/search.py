@@ -1,13 +1,19 @@
-"""`footplate search`: find settings for a task, and keep the best model."""
+"""`footplate search`: find settings for a task or a script, and keep the best model."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-USAGE = "footplate search TASK [SETTINGS.yaml] --space SPACE.yaml [--trials 20] [--flag value ...]"
+if TYPE_CHECKING:
+    from footplate.outputs import BestRun
+
+USAGE = """footplate search TASK [SETTINGS.yaml] --space SPACE.yaml [--trials 20] [--flag value ...]
+       footplate search SCRIPT.py --space SPACE.yaml [--trials 20] [--] [arguments of the script]"""
 # of every trial, unless they are given: an evaluation per epoch, and a checkpoint of the best one
 DEFAULTS = {"eval_strategy": "epoch", "save_strategy": "best", "save_total_limit": "1"}
 
@@ -15,25 +21,27 @@ DEFAULTS = {"eval_strategy": "epoch", "save_strategy": "best", "save_total_limit
 def add_command(commands: Any) -> None:
     """Add `search` to the commands."""
     parser = commands.add_parser(
-        "search", help="Find settings for a task.", add_help=False, prefix_chars="\0"
+        "search", help="Find settings for a task or a script.", add_help=False, prefix_chars="\0"
     )
     parser.add_argument("words", nargs=argparse.REMAINDER)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search for the task that is named first; words that are not for the search are its flags."""
+    """Search for the task or script that is named first; words that are not for the search are its own."""
     parser = build_parser()
     words: list[str] = options.words
+    end = words.index("--") if "--" in words else len(words)
+    words, own = words[:end], words[end + 1 :]
     if not words or {"-h", "--help"} & set(words):
         print(parser.format_help())
         return 0
-    if words[0].endswith(".py"):
-        raise ValueError(
-            f"{words[0]} is a script, and a search needs its Trainer. Call its hyperparameter_search(...) "
-            "there and run it, or name a task: `footplate tasks` lists them."
-        )
     wanted, words = parser.parse_known_args(words)
+    words += own
+    if words and words[0].endswith(".py"):
+        from footplate.cli.search_script import search_script
+
+        return search_script(wanted, words[0], words[1:])
     search_task(wanted, words)
     return 0
 
@@ -43,16 +51,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="footplate search",
         usage=USAGE,
-        description="Train a task with different settings; the best model is in --output_dir afterwards. "
-        "Called again after a kill, it goes on where it stood.",
-        epilog="Other flags are those of the task: footplate run TASK --help",
+        description="Train with different settings, and keep the best model. Of a task it is in --output_dir "
+        "afterwards. A script runs as ever, but its first train() searches, and it goes on with the best "
+        "model. Called again after a kill, both go on where they stood.",
+        epilog="Other flags are those of the task (footplate run TASK --help) or of the script; what stands "
+        "after -- is the script's in any case.",
         allow_abbrev=False,
+        add_help=False,  # a script may have options that begin with -h
     )
     parser.add_argument("--space", help="A YAML or JSON file: names with lists of values or ranges.")
     parser.add_argument("--trials", type=int, default=20, help="How many trials in all (20).")
     parser.add_argument("--backend", help="optuna, random or grid; optuna where it is installed.")
     parser.add_argument("--timeout", type=float, help="Seconds after which no further trial begins.")
-    parser.add_argument("--anew", action="store_true", help="Do not go on with a search in --output_dir.")
+    parser.add_argument(
+        "--anew", action="store_true", help="Do not go on with an earlier search in the same output_dir."
+    )
     return parser
 
 
@@ -69,6 +82,7 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
     from footplate.tasks.common.models import load_model
     from footplate.tasks.common.parsing import parse_flags, read_settings, read_task_name, save_settings
     from footplate.tasks.common.running import build_job
+    from footplate.trainer.starting import own_folder
 
     name, words = read_task_name(words)
     has_file = bool(words) and words[0].endswith((".yaml", ".yml", ".json"))
@@ -78,8 +92,8 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
         raise ValueError(
             f"The task {name} has a run of its own, which cannot be searched. Search in a script."
         )
-    space = read_settings(Path(wanted.space)) if wanted.space is not None else None
-    check_names(space, recipe.args)
+    space = read_space(wanted.space)
+    check_names(space, recipe.args, "`footplate run TASK --help-all` lists them.")
     set_seed(recipe.args.seed)
     trainer = build_job(recipe).trainer
     trainer.model_init = lambda: load_model(recipe)
@@ -91,14 +105,29 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
         resume=not wanted.anew,
         load_best=True,
     )
-    trainer.save_model()
+    folder = Path(recipe.args.output_dir)
+    with ExitStack() as stack:
+        own_folder(trainer, stack, str(folder))  # the search has let it go
+        trainer.save_model()
+        if trainer.is_world_process_zero():
+            save_settings(recipe, name, folder)
+            save_learned(recipe, folder)
     if trainer.is_world_process_zero():
-        folder = Path(recipe.args.output_dir)
-        save_settings(recipe, name, folder)
-        save_learned(recipe, folder)
-        values = ", ".join(f"{key}={value}" for key, value in best.hyperparameters.items())
-        print(f"{best.run_summary}\nThe best is trial {best.run_id}: {best.objective:.6g} with {values}.")
+        print(describe_best(best))
         print(f"Its model is in {folder}, its run in {folder / best.run_summary.best[0].folder}.")
+
+
+def describe_best(best: BestRun) -> str:
+    """The trials, each in a line, and the best of them."""
+    values = ", ".join(f"{key}={value}" for key, value in best.hyperparameters.items())
+    return f"{best.run_summary}\nThe best is trial {best.run_id}: {best.objective:.6g} with {values}."
+
+
+def read_space(path: str | None) -> dict[str, Any] | None:
+    """The space of a file; None without one, for the default space."""
+    from footplate.tasks.common.parsing import read_settings
+
+    return read_settings(Path(path)) if path is not None else None
 
 
 def add_defaults(words: Sequence[str], given: Mapping[str, Any], num_files: int) -> list[str]:
@@ -113,13 +142,20 @@ def add_defaults(words: Sequence[str], given: Mapping[str, Any], num_files: int)
     return [*words[:num_files], *flags, *words[num_files:], "--do_train", "--do_eval"]
 
 
-def check_names(space: Mapping[str, Any] | None, args: Any) -> None:
-    """Refuse a name that is no setting of training: nothing else could use it here."""
-    unknown = [name for name in space or {} if not hasattr(args, str(name).split(".")[0])]
-    if unknown:
-        from footplate.search.values import suggest_names
+def check_names(space: Mapping[str, Any] | None, args: Any, advice: str) -> None:
+    """Refuse a name that is no setting of training, or one that a trial cannot change.
 
+    Args:
+        space: The values to try by name.
+        args: The settings of training.
+        advice: What to do about a name that is none.
+    """
+    from footplate.search.values import set_values, suggest_names
+
+    # on a copy: it refuses what would fail in each trial
+    unknown = set_values(copy.copy(args), dict.fromkeys(map(str, space or {})))
+    if unknown:
         raise ValueError(
             f"The space names {', '.join(unknown)}, which is no setting of training."
-            f"{suggest_names(args, unknown)} `footplate run TASK --help-all` lists them."
+            f"{suggest_names(args, unknown)} {advice}"
         )
