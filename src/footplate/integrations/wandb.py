@@ -76,7 +76,9 @@ class WandbCallback(KnowingTracker):
         self.learn(run, None if last_step is None else ())
         # finish() returns before the client's file is complete: after it, only we know the last step
         self._last_step = max(-1 if last_step is None else last_step, self._written.get(self._service.id, -1))
-        self._service.config.update(run.config_and_size, allow_val_change=True)
+        self._service.config.update(
+            _find_new(self._service.config, run.config_and_size), allow_val_change=True
+        )
         self._service.define_metric(STEP_KEY)
         self._service.define_metric("*", step_metric=STEP_KEY, step_sync=True)
         return str(self._service.id)
@@ -202,6 +204,11 @@ def _find_log_model() -> str:
 
 def _find_id(run: Run) -> str:
     return os.getenv("WANDB_RUN_ID") or run.service_id or run.run_id
+
+
+def _find_new(config: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a run does not have yet: the client warns of each that its sweep has chosen."""
+    return {key: value for key, value in settings.items() if key not in config or config[key] != value}
 
 
 def _init_options(client: Any, run: Run) -> dict[str, Any]:
