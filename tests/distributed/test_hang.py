@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_a_hang_is_reported_with_the_rank_that_stands_and_training_continues(run
     output, _, _ = run
     first = next(line for line in output.splitlines() if "Training does not move" in line)
     assert first.startswith("footplate: error: Training does not move: rank 1 (")
-    assert "has stood at step 2 in 'data' for 2 s; rank 0 (" in first
+    assert re.search(r"has stood at step 2 in 'data' for [2-4] s; rank 0 \(", first)
     assert "waits at step 2 in 'backward'" in first
 
 

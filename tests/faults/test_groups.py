@@ -77,7 +77,8 @@ def test_a_worker_that_is_killed_costs_no_update(tmp_path):
     process = start(tmp_path, dies=True)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 1, output
-    assert "DataLoader worker" in output or "EOFError" in output  # torch was reading from it at that moment
+    # which one depends on what torch was doing with it at that moment
+    assert any(error in output for error in ("DataLoader worker", "EOFError", "ConnectionResetError")), output
     [checkpoint] = sealed(tmp_path)
     step = int(checkpoint.name.split("-")[1])
     assert step > 0
