@@ -34,7 +34,7 @@ def go_on(folder, count, kill_at=None, directions=("minimize",), **options):
         assert number == len(record.outcomes)
         state, base = "complete", abs(values["rate"] - 0.1) + 0.1 * values.get("depth", 3)
         for step in (1, 2, 3):
-            if study.report([base + 1 / step, base][: len(directions)], step):
+            if study.report(number, [base + 1 / step, base][: len(directions)], step):
                 state = "pruned"
                 break
             if number == kill_at and step == 2:

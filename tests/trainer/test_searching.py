@@ -306,10 +306,7 @@ def test_an_objective_that_is_not_a_number_fails_its_trial(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"backend": "ray"}, NotImplementedError, "backend='optuna'"),
-        ({"backend": "wandb"}, NotImplementedError, "report_to='wandb'"),
         ({"backend": "hyperopt"}, ValueError, "'optuna'"),
-        ({"backend": "random", "n_jobs": 4}, NotImplementedError, "n_jobs unset"),
         ({"backend": "random", "sampler": 1}, TypeError, "takes no 'sampler'"),
         ({"backend": "grid"}, ValueError, "no default space"),
         ({"backend": "random", "hp_space": {}}, ValueError, "is no space"),

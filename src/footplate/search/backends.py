@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from footplate.outputs import HPSearchBackend
 from footplate.search.optuna_study import OptunaStudy, import_optuna
 from footplate.search.ranges import build_space
+from footplate.search.ray_tune import import_tune
 from footplate.search.record import TrialRecord
 from footplate.search.spaces import default_hp_space_optuna
 from footplate.search.studies import GridStudy, RandomStudy, Study
 
-NOT_YET = {
-    HPSearchBackend.RAY: "Use backend='optuna', or start each trial from a script of Ray Tune of your own.",
-    HPSearchBackend.WANDB: "Use backend='optuna' with report_to='wandb': trials are runs of one group there.",
-}
 # of `optuna.create_study`; the search itself takes care of the others
 STUDY_OPTIONS = ("sampler", "pruner", "storage", "study_name", "load_if_exists")
 
@@ -24,11 +22,12 @@ class Options(NamedTuple):
     """What a search takes besides the arguments that it names.
 
     Args:
-        study: For `optuna.create_study`.
+        study: For `optuna.create_study`, or `ray.tune.run`.
         timeout: Seconds after which no further trial begins.
         catch: Errors that end a trial only; any other ends the search.
         resumes: Whether trials that an earlier call made in the same folder count.
         load_best: Whether the model is the best one afterwards.
+        num_jobs: How many trials run at the same time.
     """
 
     study: dict[str, Any]
@@ -36,6 +35,7 @@ class Options(NamedTuple):
     catch: tuple[type[BaseException], ...] = (Exception,)
     resumes: bool = True
     load_best: bool = False
+    num_jobs: int = 1
 
 
 def choose_backend(name: str | HPSearchBackend | None) -> HPSearchBackend:
@@ -43,12 +43,10 @@ def choose_backend(name: str | HPSearchBackend | None) -> HPSearchBackend:
     if name is None:
         return HPSearchBackend.OPTUNA if find_spec("optuna") else HPSearchBackend.RANDOM
     backend = HPSearchBackend(name)
-    if backend in NOT_YET:
-        raise NotImplementedError(
-            f"backend={backend.value!r} is not in this version of footplate. {NOT_YET[backend]}"
-        )
     if backend is HPSearchBackend.OPTUNA:
         import_optuna()
+    if backend is HPSearchBackend.RAY:
+        import_tune()
     return backend
 
 
@@ -61,28 +59,36 @@ def read_options(backend: HPSearchBackend, given: dict[str, Any]) -> Options:
     """
     left = dict(given)
     left.pop("gc_after_trial", None)  # memory is always freed
-    num_jobs = left.pop("n_jobs", 1)
-    if num_jobs not in (None, 1):
-        raise NotImplementedError(
-            f"n_jobs={num_jobs}: trials side by side are not in this version of footplate. Leave n_jobs "
-            "unset, or give each process a part of the space and an output_dir of its own."
-        )
     catch = left.pop("catch", (Exception,))
     own = {
         "timeout": left.pop("timeout", None),
         "catch": tuple(catch) if isinstance(catch, (tuple, list, set)) else (catch,),
         "resumes": bool(left.pop("resume", True)),
         "load_best": bool(left.pop("load_best", False)),
+        "num_jobs": read_num_jobs(left.pop("n_jobs", 1)),
     }
+    if backend is HPSearchBackend.RAY:
+        own["num_jobs"], jobs = 1, own["num_jobs"]
+        limits = {"max_concurrent_trials": jobs if jobs > 1 else None, "time_budget_s": own["timeout"]}
+        return Options({**{name: limit for name, limit in limits.items() if limit}, **left}, **own)
     names = STUDY_OPTIONS if backend is HPSearchBackend.OPTUNA else ()
     study = {name: left.pop(name) for name in names if name in left}
     if left:
-        known = ["timeout", "catch", "resume", "load_best", "gc_after_trial", *names]
+        known = ["timeout", "catch", "resume", "load_best", "n_jobs", "gc_after_trial", *names]
         raise TypeError(
             f"hyperparameter_search with backend={backend.value!r} takes no {', '.join(map(repr, left))}. It "
             f"takes {', '.join(known)}."
         )
     return Options(study, **own)
+
+
+def read_num_jobs(given: int | None) -> int:
+    """How many trials run at the same time; -1 means one for each core, as Optuna has it."""
+    if given == -1:
+        return os.cpu_count() or 1
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise ValueError(f"n_jobs={given!r}: give how many trials run at the same time, or -1 for all cores.")
+    return given or 1
 
 
 def build_study(
@@ -112,4 +118,4 @@ def build_study(
         return GridStudy(space, record)
     if backend is HPSearchBackend.RANDOM:
         return RandomStudy(space, seed, record)
-    return OptunaStudy(space, directions, record, seed, options.study)
+    return OptunaStudy(space, directions, record, seed, options.study, options.num_jobs > 1)

@@ -25,50 +25,59 @@ class OptunaStudy:
         record: The trials that have ended.
         seed: Of the sampler, unless `options` have one.
         options: Arguments of `optuna.create_study`.
+        is_parallel: Several trials run at the same time.
     """
 
     def __init__(
-        self, space: Space, directions: list[str], record: TrialRecord, seed: int, options: dict[str, Any]
+        self,
+        space: Space,
+        directions: list[str],
+        record: TrialRecord,
+        seed: int,
+        options: dict[str, Any],
+        is_parallel: bool = False,
     ) -> None:
         self.optuna = import_optuna()
         self.space, self.directions, self.record = space, directions, record
         options = {"study_name": STUDY_NAME, **options}
         if options.get("sampler") is None:
-            options["sampler"] = self.optuna.samplers.TPESampler(seed=seed)
+            # with constant_liar, trials under way count as bad: others keep away from them
+            options["sampler"] = self.optuna.samplers.TPESampler(seed=seed, constant_liar=is_parallel)
         is_own = options.get("storage") is None
         if is_own:
             options["storage"] = open_journal(self.optuna, os.path.join(record.folder, JOURNAL_NAME))
             options["load_if_exists"] = True
         self.study = self.optuna.create_study(directions=directions, **options)
-        self.trial: Any = None
-        self._left: Any = None  # a trial that a killed process had begun
-        self._reported: dict[int, float] = {}  # by update, before the kill
+        self._trials: dict[int, Any] = {}  # those under way
+        self._left: list[Any] = []  # trials that a killed process had begun
+        self._reported: dict[int, dict[int, float]] = {}  # theirs, by update, before the kill
         if is_own:
             self._resume()
 
     def ask(self) -> Asked:
-        """The next trial, or the one that a killed process had begun."""
-        trial, self._left = self._left, None
-        self.trial = trial if trial is not None else self.study.ask()
-        return Asked(self.trial, check_values(self.space(self.trial)))
+        """The next trial, or one that a killed process had begun."""
+        trial = self._left.pop(0) if self._left else self.study.ask()
+        self._trials[trial.number] = trial
+        return Asked(trial, check_values(self.space(trial)))
 
-    def report(self, values: list[float], step: int) -> bool:
+    def report(self, number: int, values: list[float], step: int) -> bool:
         """Report an objective at its update; True if the pruner ends the trial."""
         if len(self.directions) > 1 or math.isnan(values[0]):  # pruners know one objective
             return False
-        if step not in self._reported:
-            self.trial.report(values[0], step)
-        elif step < max(self._reported):  # it was asked before the kill, and the trial went on
+        trial, reported = self._trials[number], self._reported.get(number, {})
+        if step not in reported:
+            trial.report(values[0], step)
+        elif step < max(reported):  # it was asked before the kill, and the trial went on
             return False
-        return bool(self.trial.should_prune())
+        return bool(trial.should_prune())
 
     def tell(self, outcome: Outcome) -> None:
         """Tell Optuna how the trial ended."""
-        self.study.tell(self.trial, *end_of(self.optuna, outcome))
-        self.trial, self._reported = None, {}
+        self.study.tell(self._trials.pop(outcome.number), *end_of(self.optuna, outcome))
+        self._reported.pop(outcome.number, None)
 
     def _resume(self) -> None:
-        """Take up a trial that was under way, and bring the sampler to where it was."""
+        """Take up trials that were under way, and bring the sampler to where it was."""
         past = self.study.get_trials(deepcopy=False)
         if not past:
             return
@@ -79,12 +88,12 @@ class OptunaStudy:
             if outcome is not None:  # killed between the two files
                 self.study.tell(trial.number, *end_of(self.optuna, outcome))
                 continue
-            self._reported = dict(trial.intermediate_values)
+            self._reported[trial.number] = dict(trial.intermediate_values)
             sampler = self.study.sampler
             # what a trial draws when it is made was drawn above already
             self.study.sampler = copy.deepcopy(sampler)
             try:
-                self._left = self.optuna.Trial(self.study, trial._trial_id)
+                self._left.append(self.optuna.Trial(self.study, trial._trial_id))
             finally:
                 self.study.sampler = sampler
 

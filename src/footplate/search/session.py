@@ -5,84 +5,47 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from footplate import comm
+from footplate.search.desk import Begun, Chief
 from footplate.search.objective import Evaluated, Objective
 from footplate.search.outcomes import COMPLETE, FAILED, PRUNED, Outcome
-from footplate.search.record import TrialRecord
-from footplate.search.studies import Study
-from footplate.search.trial import fixed_trial
+from footplate.search.spaces import hp_params
 
 MAX_FIRST_FAILURES = 3  # a search whose first trials all fail has a mistake that no further trial mends
 
 
-class Chief(NamedTuple):
-    """What the first rank has: it asks for trials, and writes how they ended."""
-
-    study: Study
-    record: TrialRecord
-
-
 class Session:
-    """One search. Every rank has one; the first rank asks, and all follow.
+    """One search, as a process that trains sees it. On several ranks the first one has the chief.
 
     Args:
         objective: What trials are compared by.
-        chief: Study and record, on the first rank.
-        name_trial: The name of a trial, which its folder gets; default: `run-<number>`.
+        chief: Whom trials tell how they go; None on the other ranks, which follow the first one.
     """
 
-    def __init__(
-        self, objective: Objective, chief: Chief | None, name_trial: Callable[[Any], str] | None = None
-    ) -> None:
+    def __init__(self, objective: Objective, chief: Chief | None) -> None:
         self.objective = objective
         self.chief = chief
-        self._name_trial = name_trial
         # of the trial under way
         self.trial: Any = None
+        self.number = -1
         self.values: dict[str, Any] = {}
         self.name = ""
         self.evaluated: list[Evaluated] = []
         self.is_pruned = False
         self._began = 0.0
 
-    def ask(self, num_trials: int | None, deadline: float | None) -> bool:
-        """Begin the next trial; False if the search is over. All ranks call this.
+    def begin(self, begun: Begun, trial: Any) -> None:
+        """Begin a trial.
 
         Args:
-            num_trials: How many trials the search has in all.
-            deadline: When it ends, by `time.monotonic`.
+            begun: Its number, values and name.
+            trial: What `model_init` and callbacks are given.
         """
-        found = comm.ask_first(lambda: self._ask(num_trials, deadline))
-        if found is None:
-            return False
-        number, params, self.values, self.name = found
-        if self.chief is None:
-            self.trial = fixed_trial(number, params)
+        self.trial = trial
+        self.number, self.values, self.name = begun.number, begun.values, begun.name
         self.evaluated, self.is_pruned, self._began = [], False, time.monotonic()
-        return True
-
-    def _ask(
-        self, num_trials: int | None, deadline: float | None
-    ) -> tuple[int, dict[str, Any], dict[str, Any], str] | None:
-        """On the first rank: number, values, settings and name of the next trial."""
-        assert self.chief is not None
-        study, record = self.chief
-        if num_trials is not None and len(record.outcomes) >= num_trials:
-            return None
-        if deadline is not None and time.monotonic() >= deadline:
-            return None
-        asked = study.ask()
-        if asked is None:
-            return None
-        self.trial = asked.trial
-        number = self.trial.number
-        name = f"run-{number}" if self._name_trial is None else str(self._name_trial(self.trial))
-        if any(outcome.folder == name for outcome in record.outcomes):
-            name = f"{name}-{number}"  # two trials may be given one name
-        record.clear_unfinished(name)
-        return number, dict(self.trial.params), asked.values, name
 
     def note(self, metrics: dict[str, float], step: int) -> float | list[float]:
         """Take the metrics of an evaluation and return the objective, or several. All ranks call this.
@@ -93,7 +56,9 @@ class Session:
         """
         values = self.objective.read(metrics)
         self.evaluated.append(Evaluated(values, step))
-        self.is_pruned |= bool(comm.ask_first(lambda: self.chief and self.chief.study.report(values, step)))
+        self.is_pruned |= bool(
+            comm.ask_first(lambda: self.chief and self.chief.report(self.number, values, step))
+        )
         return values[0] if len(values) == 1 else values
 
     def finish(self, best_step: int | None, find_checkpoint: Callable[[int], str | None]) -> Outcome:
@@ -122,9 +87,9 @@ class Session:
 
     def _outcome(self, state: str, best: Evaluated | None) -> Outcome:
         return Outcome(
-            number=self.trial.number,
+            number=self.number,
             state=state,
-            params=dict(self.trial.params),
+            params=dict(hp_params(self.trial)),
             values=best.values if best is not None else None,
             step=best.step if best is not None else None,
             folder=self.name,
@@ -133,11 +98,10 @@ class Session:
         )
 
     def tell(self, outcome: Outcome) -> None:
-        """Write how a trial ended, and tell the study. All ranks call this."""
+        """Say how the trial ended. All ranks call this."""
         self.trial = None
         if self.chief is not None:
-            self.chief.record.add(outcome)  # first: a kill before the next line is mended from here
-            self.chief.study.tell(outcome)
+            self.chief.tell(outcome)
 
 
 def check_progress(outcomes: list[Outcome], num_trials: int | None) -> None:

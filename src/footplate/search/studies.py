@@ -25,11 +25,11 @@ class Study(Protocol):
     def ask(self) -> Asked | None:
         """The next trial; None if there is none left."""
 
-    def report(self, values: list[float], step: int) -> bool:
-        """Take the objectives of an evaluation of the current trial; True if it should end here."""
+    def report(self, number: int, values: list[float], step: int) -> bool:
+        """Take the objectives of an evaluation of a trial; True if it should end here."""
 
     def tell(self, outcome: Outcome) -> None:
-        """Take how the current trial ended."""
+        """Take how a trial ended."""
 
 
 class RandomStudy:
@@ -43,14 +43,18 @@ class RandomStudy:
 
     def __init__(self, space: Space, seed: int, record: TrialRecord) -> None:
         self.space, self.seed, self.record = space, seed, record
+        self._next = 0
 
-    def ask(self) -> Asked:
-        """The next trial."""
-        number = len(self.record.outcomes)
+    def ask(self) -> Asked | None:
+        """The next trial that has not ended yet."""
+        while self.record.find(self._next) is not None:
+            self._next += 1
+        number = self._next
+        self._next += 1
         trial = Trial(number, lambda domain: domain.draw(Random(f"{self.seed}/{number}/{domain.name}")))
         return Asked(trial, check_values(self.space(trial)))
 
-    def report(self, values: list[float], step: int) -> bool:
+    def report(self, number: int, values: list[float], step: int) -> bool:
         """Every trial goes on to its end."""
         return False
 
@@ -69,12 +73,13 @@ class GridStudy(RandomStudy):
     def __init__(self, space: Space, record: TrialRecord) -> None:
         super().__init__(space, 0, record)
         self._places: list[int] | None = []  # of the values of the next trial, among those of their domains
-        for _ in record.outcomes:
-            self._choose_next()
 
-    def ask(self) -> Asked | None:  # type: ignore[override]
-        """The next combination; None after the last one."""
-        return self._choose_next()
+    def ask(self) -> Asked | None:
+        """The next combination that has not ended yet; None after the last one."""
+        asked = self._choose_next()
+        while asked is not None and self.record.find(asked.trial.number) is not None:
+            asked = self._choose_next()
+        return asked
 
     def _choose_next(self) -> Asked | None:
         """Make the trial of the current places, and move on: the last value that has another one changes."""
@@ -91,7 +96,8 @@ class GridStudy(RandomStudy):
                 places.append(0)
             return options[places[index]]
 
-        trial = Trial(len(self.record.outcomes), choose)
+        trial = Trial(self._next, choose)
+        self._next += 1
         asked = Asked(trial, check_values(self.space(trial)))
         following = places[: len(sizes)]
         while following and following[-1] + 1 == sizes[len(following) - 1]:

@@ -133,13 +133,37 @@ class Trial:
         return self.params[domain.name]
 
 
-def fixed_trial(number: int, params: dict[str, Any]) -> Trial:
+def fixed_trial(number: int, params: dict[str, Any], choose: Callable[[Domain], Any] | None = None) -> Trial:
     """A trial whose values are known already.
 
     Args:
         number: Which trial of the search it is.
         params: Its values by name.
+        choose: The value of a further name; by default there is none.
     """
-    trial = Trial(number, lambda domain: params[domain.name])
+    trial = Trial(number, choose if choose is not None else refuse)
     trial.params.update(params)
     return trial
+
+
+def refuse(domain: Domain) -> Any:
+    """Refuse a name that the space did not choose a value for."""
+    raise ValueError(
+        f"The trial is asked for {domain.name!r}, which hp_space has not chosen, where only the first rank "
+        f"can choose. Let hp_space choose it too, and read trial.params[{domain.name!r}]."
+    )
+
+
+def suggest(trial: Any, domain: Domain) -> Any:
+    """Let a trial of Optuna or of ours choose the value of a domain.
+
+    Args:
+        trial: The trial.
+        domain: The values that the name may have.
+    """
+    if domain.options is not None:
+        return trial.suggest_categorical(domain.name, domain.options)
+    if domain.is_whole:
+        low, high, step = int(domain.low), int(domain.high), int(domain.step or 1)
+        return trial.suggest_int(domain.name, low, high, step=step, log=domain.log)
+    return trial.suggest_float(domain.name, domain.low, domain.high, step=domain.step, log=domain.log)

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import gc
-import logging
 import os
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
-import torch
-from torch import nn
-
 from footplate import comm
+from footplate.arguments.notices import warn_once
 from footplate.checkpoint.lock import take_folder
-from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
-from footplate.integrations.base import TrackerCallback
 from footplate.outputs import BestRun, HPSearchBackend
 from footplate.search.backends import Options, build_study, choose_backend, read_options
-from footplate.search.objective import choose_objective
-from footplate.search.optuna_study import is_prune
+from footplate.search.desk import Desk
+from footplate.search.objective import Objective, choose_objective
 from footplate.search.outcomes import Outcome
 from footplate.search.record import TrialRecord
-from footplate.search.session import Chief, Session, check_progress
-from footplate.search.studies import Study
+from footplate.search.session import Session, check_progress
 from footplate.search.summary import SearchSummary, describe_outcome
 from footplate.search.trial import fixed_trial
-from footplate.state import TRAINER_STATE_NAME, KeptStates
-from footplate.trainer.run import Run
+from footplate.state import TRAINER_STATE_NAME
+from footplate.trainer.side_by_side import run_in_processes
 from footplate.trainer.training import Training
+from footplate.trainer.trial_runs import run_in_turn
 from footplate.training.seed import seed_run
 from footplate.voice import is_quiet, say
-
-logger = logging.getLogger(__name__)
-
-DERIVED = ("_train_batch_size", "neftune_noise_alpha", "label_smoother")  # what a trial makes of its settings
 
 
 class Searching(Training):
@@ -61,10 +51,12 @@ class Searching(Training):
                 `metric_for_best_model`. The best evaluation of a trial counts.
             n_trials: How many trials in all.
             direction: "minimize" or "maximize", or a list of these; default: as the metric needs it.
-            backend: "optuna", "random" or "grid"; default: Optuna where it is installed, else "random".
+            backend: "optuna", "ray", "wandb", "random" or "grid"; default: Optuna where it is installed, else
+                "random".
             hp_name: The name of a trial, for its folder and for trackers; default `run-<number>`.
-            **kwargs: `load_best=True` loads the best model afterwards, `resume=False` begins anew, `timeout`
-                in seconds, `catch`: errors that end a trial only; and those of `optuna.create_study`.
+            **kwargs: `load_best=True` loads the best model afterwards, `n_jobs=2` runs two trials at the same
+                time, `resume=False` begins anew, `timeout` in seconds, `catch`: errors that end a trial only;
+                and those of `optuna.create_study`, of `ray.tune.run`, or of a sweep of W&B.
         """
         self.hp_space, self.hp_name, self.compute_objective = hp_space, hp_name, compute_objective
         return search(self, hp_space, compute_objective, n_trials, direction, backend, kwargs)
@@ -106,21 +98,49 @@ def search(
         about["space"] = hp_space
     with ExitStack() as stack:
         record = open_record(trainer, stack, lambda: TrialRecord(home, about, options.resumes))
-        chief = find_chief(
-            record,
-            lambda found: build_study(chosen, hp_space, objective.directions, found, args.seed, options),
-        )
-        announce(trainer, objective.text, record, n_trials)
+        progress = Progress(trainer, objective, record, n_trials)
         trainer.hp_search_backend = chosen
-        trainer._current_search = Session(objective, chief, trainer.hp_name)
         try:
-            run_trials(trainer, trainer._current_search, n_trials, options)
+            driven = make_trials(trainer, chosen, objective, progress, options)
         finally:
             trainer.hp_search_backend = trainer._current_search = trainer._trial = None
+        progress.close()
         outcomes = comm.broadcast_object(record.outcomes if record is not None else None)
     summary = SearchSummary(home, objective.name, objective.directions, outcomes)
     restore_model(trainer, summary, options.load_best)
+    if driven is not None:
+        return driven(summary)
     return summary.best_runs() if len(objective.directions) > 1 else summary.best_run()
+
+
+def make_trials(
+    trainer: Searching, backend: HPSearchBackend, objective: Objective, progress: Progress, options: Options
+) -> Callable[[SearchSummary], BestRun] | None:
+    """Make the trials of a search: one after another, or several at the same time.
+
+    Where the backend itself makes them, return what gives the best one as that backend's users know it.
+    """
+    if backend is HPSearchBackend.RAY:
+        from footplate.trainer.ray_trials import best_run_of, run_by_ray
+
+        analysis = run_by_ray(
+            trainer, objective, progress.record, progress.num_trials, options, progress.ended
+        )
+        return partial(best_run_of, analysis)
+    hp_space, seed = trainer.hp_space, trainer.args.seed
+
+    def build(record: TrialRecord) -> Desk:
+        study = build_study(backend, hp_space, objective.directions, record, seed, options)
+        return Desk(study, record, progress.num_trials, options.timeout, trainer.hp_name)
+
+    desk = build_together(progress.record, build)
+    if options.num_jobs > 1:
+        assert desk is not None
+        run_in_processes(trainer, objective, desk, options.num_jobs, options.catch, progress.ended)
+        return None
+    session = trainer._current_search = Session(objective, desk)
+    run_in_turn(trainer, session, desk, options.catch, progress.ended)
+    return None
 
 
 def check_can_search(trainer: Searching) -> None:
@@ -157,115 +177,76 @@ def open_record(trainer: Searching, stack: ExitStack, read: Callable[[], TrialRe
     return record
 
 
-def find_chief(record: TrialRecord | None, build: Callable[[TrialRecord], Study]) -> Chief | None:
-    """Study and record on the first rank; an error there is raised on all."""
-    chief: Chief | None = None
+def build_together(record: TrialRecord | None, build: Callable[[TrialRecord], Desk]) -> Desk | None:
+    """What hands out trials, on the first rank; an error there is raised on all."""
+    desk: Desk | None = None
     problem: Exception | None = None
     try:
-        chief = Chief(build(record), record) if record is not None else None
+        desk = build(record) if record is not None else None
     except Exception as error:
         problem = error
     comm.raise_together(problem)
-    return chief
+    return desk
 
 
-def announce(trainer: Searching, text: str, record: TrialRecord | None, n_trials: int | None) -> None:
-    """Say what the search compares trials by, and where it goes on."""
-    if record is None:
-        return
-    lines = [f"The search will {text}."]
-    if record.moved_to is not None:
-        lines.append(f"An earlier search in the same folder is in {record.moved_to} now.")
-    if record.outcomes:
-        lines.append(
-            f"{len(record.outcomes)} trial(s) of it are in {record.path} already, of {n_trials}. To begin "
-            "anew, pass resume=False."
+class Progress:
+    """Says what a search compares trials by, how each one ended, and draws its page.
+
+    Args:
+        trainer: The Trainer.
+        objective: What trials are compared by.
+        record: The trials that have ended, on the first rank.
+        num_trials: How many there are in all.
+    """
+
+    def __init__(
+        self, trainer: Searching, objective: Objective, record: TrialRecord | None, num_trials: int | None
+    ) -> None:
+        self.record, self.num_trials = record, num_trials
+        self._args, self._objective = trainer.args, objective
+        self._made: list[Outcome] = []
+        if record is None:
+            return
+        lines = [f"The search will {objective.text}."]
+        if record.moved_to is not None:
+            lines.append(f"An earlier search in the same folder is in {record.moved_to} now.")
+        if record.outcomes:
+            lines.append(
+                f"{len(record.outcomes)} trial(s) of it are in {record.path} already, of {num_trials}. To "
+                "begin anew, pass resume=False."
+            )
+        self._say(" ".join(lines))
+        self._draw(is_over=False)
+
+    def ended(self, outcome: Outcome) -> None:
+        """Say how a trial ended; raise if none of the first ones came to its end."""
+        self._made.append(outcome)
+        self._say(describe_outcome(outcome))
+        self._draw(is_over=False)
+        check_progress(self._made, self.num_trials)
+
+    def close(self) -> None:
+        """Draw the page of a search that is over."""
+        self._draw(is_over=True)
+
+    def _say(self, text: str) -> None:
+        """Print a line, unless only errors are to be shown."""
+        if self._args.should_log and not is_quiet():
+            say(text, sys.stderr)
+
+    def _draw(self, is_over: bool) -> None:
+        """Write the page; a page that cannot be written ends no search."""
+        if self.record is None or not self._args.report:
+            return
+        from footplate.search.page import save_search_page  # with what it draws by: only searches need it
+
+        summary = SearchSummary(
+            self.record.output_dir, self._objective.name, self._objective.directions, self.record.outcomes
         )
-    tell_people(trainer, " ".join(lines))
-
-
-def tell_people(trainer: Searching, text: str) -> None:
-    """Print a line, unless only errors are to be shown."""
-    if trainer.args.should_log and not is_quiet():
-        say(text, sys.stderr)
-
-
-# ---- trials ----
-
-
-def run_trials(trainer: Searching, session: Session, n_trials: int | None, options: Options) -> None:
-    """Run trials one after another until there are enough."""
-    deadline = None if options.timeout is None else time.monotonic() + options.timeout
-    settings = vars(trainer.args).copy()
-    derived = {name: getattr(trainer, name) for name in DERIVED}
-    callbacks = (one for one in trainer.callback_handler.callbacks if not isinstance(one, TrackerCallback))
-    states = KeptStates(callbacks)
-    outcomes: list[Outcome] = []
-    release(trainer)
-    while session.ask(n_trials, deadline if outcomes else None):  # at least one, however short the time
         try:
-            outcome = run_trial(trainer, session, options)
-        finally:
-            vars(trainer.args).clear()
-            vars(trainer.args).update(settings)
-            vars(trainer).update(derived)
-            states.put_back()
-            release(trainer)
-        session.tell(outcome)
-        outcomes.append(outcome)
-        tell_people(trainer, describe_outcome(outcome))
-        check_progress(outcomes, n_trials)
-
-
-def run_trial(trainer: Searching, session: Session, options: Options) -> Outcome:
-    """One trial: train, and evaluate if training did not; an error that is caught ends this trial only."""
-    trial = session.trial
-    try:
-        trainer.train(trial=trial)
-        if not session.evaluated:
-            trainer._report_to_hp_search(trial, trainer.state.global_step, trainer.evaluate())
-        folder = str(trainer.args.output_dir)
-        return session.finish(trainer.state.best_global_step, lambda step: find_saved(folder, step))
-    except Exception as error:
-        if comm.world_size() > 1:
-            # other ranks may wait in an exchange, which nothing can call back: a restart goes on after it
-            if session.chief is not None:
-                session.tell(session.fail(error))
-            raise
-        if not is_prune(error) and not isinstance(error, options.catch):
-            raise
-        if not is_prune(error):
-            logger.warning("Trial %d failed; the search goes on.", trial.number, exc_info=error)
-        return session.fail(error, is_prune(error))
-
-
-def find_saved(folder: str, step: int) -> str | None:
-    """The name of the checkpoint of an update, if it is there and can be used."""
-    name = f"{PREFIX_CHECKPOINT_DIR}-{step}"
-    try:
-        check_usable(os.path.join(folder, name), needs_state=False)
-    except (OSError, ValueError):
-        return None
-    return name
-
-
-# ---- the model between trials and after them ----
-
-
-def release(trainer: Searching) -> None:
-    """Let go of model, optimizer, loaders and run: whatever a trial has left, also one that failed."""
-    handler = trainer.callback_handler
-    trainer.optimizer = trainer.lr_scheduler = trainer.model_preparation_time = None
-    trainer.model = trainer.model_wrapped = nn.Module()
-    handler.model = handler.optimizer = handler.lr_scheduler = None
-    handler.train_dataloader = handler.eval_dataloader = None
-    trainer._eval_dataloaders.clear()
-    trainer._current_run = Run(trainer.args, trainer._device, handler.extras)
-    if trainer._accelerator is not None:
-        trainer._accelerator.free_memory()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+            save_search_page(summary, self.num_trials, is_over)
+        except OSError as error:
+            warn_once(f"The page of the search cannot be written: {error}. The search goes on.")
 
 
 def restore_model(trainer: Searching, summary: SearchSummary, loads_best: bool) -> None:

@@ -37,6 +37,12 @@ from footplate.wrappers import forward_parameters
 
 Collator = Callable[[list[Any]], Any]
 
+# of this process alone: locks, threads, connections, and what points back to the Trainer
+LEFT_BEHIND = (
+    *("callback_handler", "_current_run", "_current_evaluation", "_current_search", "_accelerator"),
+    *("_strategy", "_publisher", "_eval_dataloaders", "_memory_tracker"),
+)
+
 
 class Trainer(Searching):
     """Trains, evaluates and predicts with any `torch.nn.Module`.
@@ -124,6 +130,11 @@ class Trainer(Searching):
         self._event("on_init_end")
         self._memory_tracker.stop_and_update_metrics()
 
+    def __reduce__(self) -> Any:
+        """How a Trainer travels to another process: without what belongs to this one."""
+        kept = {name: value for name, value in vars(self).items() if name not in LEFT_BEHIND}
+        return arrive, (type(self), kept, list(self.callback_handler.callbacks))
+
     def _check_inputs(self, model: nn.Module | None) -> None:
         """Refuse what cannot work, before anything is built."""
         checks.check_model_source(model, self.model_init)
@@ -157,6 +168,25 @@ class Trainer(Searching):
         # kept for collator, loss, metrics and callbacks, but not for a forward that does not name them
         held_back = {*(self.args.keep_columns or ()), "num_items"}
         self._held_back = held_back.difference(forward_parameters(self.model))
+
+
+def arrive(kind: type[Trainer], attributes: dict[str, Any], callbacks: list[Any]) -> Trainer:
+    """A Trainer in another process, with what belongs to a process made anew.
+
+    Args:
+        kind: Its class.
+        attributes: What it took along.
+        callbacks: Its callbacks, in their order.
+    """
+    trainer = kind.__new__(kind)
+    vars(trainer).update(attributes)
+    trainer._memory_tracker = TrainerMemoryTracker(trainer.args.skip_memory_metrics)
+    trainer._eval_dataloaders = {}
+    trainer._strategy = build_strategy(trainer.args, lambda: trainer.accelerator, None)
+    trainer.callback_handler = build_handler(trainer, [])
+    trainer.callback_handler.callbacks = callbacks
+    trainer._current_run = Run(trainer.args, trainer._device, trainer.callback_handler.extras)
+    return trainer
 
 
 def makes_accelerator(trainer: Trainer) -> bool:
