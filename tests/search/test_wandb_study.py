@@ -172,6 +172,15 @@ run.finish()
 refused()
 refused(WANDB_BASE_URL="http://127.0.0.1:9")
 refused(WANDB_API_KEY="0" * 40)
+wandb.teardown()
+for name in ("nobody/nothing/gone", "a/b/c/d"):
+    try:
+        study = WandbStudy(None, TrialRecord("search", {}), 1, sweep_id=name)
+        study.ask()
+    except Exception as error:
+        print(type(error).__name__, error)
+        study.close()
+print(study.ask())
 """
 
 
@@ -189,7 +198,7 @@ def test_every_refusal_comes_before_a_trial_and_names_the_setting(
         timeout=120,
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == 7, done.stdout + done.stderr
+    assert len(lines) == 10, done.stdout + done.stderr
     for line, mode in zip(
         lines, ("WANDB_MODE=offline", "WANDB_MODE=disabled", "WANDB_DISABLED"), strict=False
     ):
@@ -203,6 +212,10 @@ def test_every_refusal_comes_before_a_trial_and_names_the_setting(
     )
     assert "RuntimeError W&B did not create the sweep" in lines[6]
     assert "WANDB_API_KEY" in lines[6]
+    assert "RuntimeError W&B gave no run of sweep nobody/nothing/gone for the next trial" in lines[7]
+    assert "not found" in lines[7]
+    assert "ValueError sweep_id='a/b/c/d': give it as" in lines[8]
+    assert lines[9] == "None"  # an agent that has ended is not waited for
     assert service.runs == {}
     assert time.monotonic() - begun < 60
 

@@ -139,7 +139,8 @@ class WandbService:
         if answer is None:
             self.unknown.append(asked["query"])
             return 400, {"errors": [{"message": f"{operation} is not spoken here"}]}
-        return 200, {"data": answer(asked.get("variables") or {})}
+        data = answer(asked.get("variables") or {})
+        return (200, {"data": data}) if data else (404, {"errors": [{"message": "not found"}]})
 
     # ---- who is there ----
 
@@ -179,7 +180,9 @@ class WandbService:
         return {"project": {"sweep": {**about, "config": yaml.dump(sweep.config), "runCount": 0}}}
 
     def answer_CreateAgent(self, given: dict[str, Any]) -> Any:
-        sweep = self.sweeps[given["sweep"]]
+        sweep = self.sweeps.get(given["sweep"])
+        if sweep is None:
+            return None
         sweep.agents.append(f"{sweep.id}-agent{len(sweep.agents)}")
         return {"createAgent": {"agent": {"id": sweep.agents[-1]}}}
 

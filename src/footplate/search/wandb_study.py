@@ -67,7 +67,7 @@ class WandbStudy:
     where signals and errors arrive. `close` must be called at the end.
 
     Args:
-        sweep: The configuration of the sweep; not needed with `sweep_id`.
+        sweep: The configuration of the sweep; with `sweep_id` only the name of its metric counts.
         record: The trials that have ended. A second call after a kill goes on with the same sweep.
         num_trials: How many trials the search has in all; None for as many as the sweep has.
         sweep_id: A sweep that is there, as `id`, `project/id` or `entity/project/id`.
@@ -163,6 +163,8 @@ class WandbStudy:
     def _find_path(self, sweep: dict[str, Any] | None, given: str | None) -> str:
         """The path of the sweep: as given, or that of a search that goes on, or that of a new sweep."""
         file_path = os.path.join(self.record.folder, FILE_NAME)
+        if given is not None and given.count("/") > 2:
+            raise ValueError(f"sweep_id={given!r}: give it as id, project/id or entity/project/id.")
         path = given or read_path(file_path) or self._create(sweep)
         with replacing(file_path) as file:
             file.write(json.dumps({"sweep": path}).encode("utf-8"))
@@ -199,6 +201,8 @@ class WandbStudy:
                 try:
                     event = self._events.get(timeout=1.0)
                 except queue.Empty:
+                    if self._agent is not None and not self._agent.is_alive() and self._events.empty():
+                        return False  # it has said so before
                     continue
                 if isinstance(event, BaseException):
                     raise self._refusal(event) from event
