@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from operator import le
 from typing import Any
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
@@ -77,7 +78,7 @@ def find_best(outcomes: Sequence[Outcome], directions: Sequence[str]) -> list[Ou
     """
     complete = [outcome for outcome in outcomes if outcome.state == COMPLETE and outcome.values]
     if len(directions) > 1:
-        return [one for one in complete if not any(_surpasses(other, one, directions) for other in complete)]
+        return _find_front(complete, directions)
     best: Outcome | None = None
     for outcome in complete:
         assert outcome.values
@@ -86,7 +87,22 @@ def find_best(outcomes: Sequence[Outcome], directions: Sequence[str]) -> list[Ou
     return [best] if best is not None else []
 
 
-def _surpasses(one: Outcome, other: Outcome, directions: Sequence[str]) -> bool:
-    """Whether a trial is better by one objective and worse by none."""
-    rows = list(zip(one.values or [], other.values or [], directions, strict=True))
-    return any(is_better(*row) for row in rows) and not any(is_better(b, a, way) for a, b, way in rows)
+def _find_front(outcomes: Sequence[Outcome], directions: Sequence[str]) -> list[Outcome]:
+    """The trials that no other one surpasses: none is better by one objective and worse by none."""
+    keys = [
+        tuple(_rank_key(*pair) for pair in zip(outcome.values or [], directions, strict=True))
+        for outcome in outcomes
+    ]
+    front: list[tuple[tuple[bool, float], ...]] = []
+    for key in sorted(set(keys)):  # one that surpasses another comes before it
+        if not any(all(map(le, other, key)) for other in front):
+            front.append(key)
+    found = set(front)
+    return [outcome for outcome, key in zip(outcomes, keys, strict=True) if key in found]
+
+
+def _rank_key(value: float, direction: str) -> tuple[bool, float]:
+    """Smaller for a better number, and largest for one that is not a number."""
+    if math.isnan(value):
+        return True, 0.0
+    return False, -value if direction == MAXIMIZE else value
