@@ -128,3 +128,38 @@ def test_it_serves_until_it_is_interrupted(tmp_path):
         assert process.wait(timeout=30) == 0
     assert described["live"] is True
     assert described["runs"][0]["step"] == 6
+
+
+def search(folder):
+    """A real search of two trials."""
+    data = tiny.causal_data(8)
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    trainer = tiny.build_trainer(folder, None, data, data, options={"model_init": tiny.gpt}, **settings)
+    return trainer.hyperparameter_search({"learning_rate": [1e-3, 1e-2]}, backend="grid", n_trials=2)
+
+
+def test_the_page_of_a_search_is_built_again_from_its_trials(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "sweep"
+    best = search(folder)
+    page = folder / "report.html"
+    page.unlink(missing_ok=True)
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.strip().splitlines()[-1] == str(page)
+    described = runs_in(page)["search"]
+    assert described["is_over"]
+    assert [str(number) for number in described["best"]] == [best.run_id]
+    assert [trial["link"] for trial in described["trials"]] == ["./run-0/report.html", "./run-1/report.html"]
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "sweep", "--output", "elsewhere.html"]) == 0
+    links = [trial["link"] for trial in runs_in(tmp_path / "elsewhere.html")["search"]["trials"]]
+    assert links == ["./sweep/run-0/report.html", "./sweep/run-1/report.html"]
+
+
+def test_a_search_that_gives_signs_of_life_is_running(tmp_path):
+    search(tmp_path)
+    (tmp_path / ".footplate.lock").write_text("")
+    assert main(["report", str(tmp_path)]) == 0
+    assert not runs_in(tmp_path / "report.html")["search"]["is_over"]
+    os.utime(tmp_path / ".footplate.lock", (1000, 1000))  # of a process that was killed
+    assert main(["report", str(tmp_path)]) == 0
+    assert runs_in(tmp_path / "report.html")["search"]["is_over"]

@@ -135,6 +135,14 @@ class FolderLock:
         os.utime(self._descriptor if os.utime in os.supports_fd else self.path)
 
 
+def seems_in_use(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run has given a sign of life in a folder just now; the lock is not touched."""
+    try:
+        return time.time() - os.stat(os.path.join(folder, LOCK_NAME)).st_mtime < PATIENCE_SECONDS
+    except OSError:
+        return False
+
+
 # ---- one lock for all trainers of a process ----
 
 _held: dict[str, FolderLock] = {}

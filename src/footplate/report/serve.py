@@ -52,6 +52,14 @@ class ReportServer(ThreadingHTTPServer):
             runs = [source.data for source in self._sources]
             return f'"{self._version}"', describe_runs(runs, self._defaults, live=True)
 
+    def build(self, described: dict[str, Any]) -> str:
+        """The page of this data."""
+        return build_page(described)
+
+    def find_page(self, path: str) -> str | None:
+        """A further page that is served under this path; None if there is none."""
+        return None
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET requests for the page and for its data."""
@@ -71,13 +79,15 @@ class _Handler(BaseHTTPRequestHandler):
             )
         elif self.path == "/":
             _, described = self.server.describe()
-            self._answer(HTTPStatus.OK, "text/html", build_page(described))
+            self._answer(HTTPStatus.OK, "text/html", self.server.build(described))
         elif self.path == "/data.json":
             tag, described = self.server.describe()
             if self.headers.get("If-None-Match") == tag:
                 self._answer(HTTPStatus.NOT_MODIFIED, "application/json", "", tag)
             else:
                 self._answer(HTTPStatus.OK, "application/json", json.dumps(described, allow_nan=False), tag)
+        elif (page := self.server.find_page(self.path)) is not None:
+            self._answer(HTTPStatus.OK, "text/html", page)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "The report is at /.")
 

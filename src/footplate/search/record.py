@@ -90,6 +90,16 @@ def read_record(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Outc
     return None if about is None else (about, [outcomes[number] for number in sorted(outcomes)])
 
 
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """What a search is, from the first line of its file; None without such a file."""
+    with contextlib.suppress(FileNotFoundError, ValueError), open_regular(path) as file:
+        line = parse_json(next(read_lines(file, MAX_LINE_BYTES), b""))
+        if isinstance(line, dict) and isinstance(line.get("search"), dict):
+            about: dict[str, Any] = line["search"]
+            return about
+    return None
+
+
 def cut_partial_line(path: str) -> None:
     """Remove a last line without an end, which a kill has cut: the next line must not run into it."""
     with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:

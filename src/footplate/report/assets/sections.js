@@ -258,9 +258,6 @@ function settings(data) {
     folded("all-arguments", `All ${names.length} arguments`, table(heads, names.map(row), { class: "pairs" })));
 }
 
-/** A long name that may go on in the next line after an underscore. */
-const breakable = (name) => name.split("_").flatMap((part, i) => i ? ["_", make("wbr"), part] : [part]);
-
 function environment(data) {
   const groups = [["Versions", "versions"], ["Machine", "machine"], ["Model", "model"]];
   const cards = groups.map(([title, field]) => {

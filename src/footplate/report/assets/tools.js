@@ -126,3 +126,6 @@ function table(heads, rows, options = {}) {
     make("tbody", null, rows.map((row) => make("tr", { class: row.mark },
       (row.cells || row).map((cell, i) => make("td", { class: kind(i), "data-head": heads[i] }, cell)))))));
 }
+
+/** A long name that may go on in the next line after an underscore. */
+const breakable = (name) => name.split("_").flatMap((part, i) => i ? ["_", make("wbr"), part] : [part]);
