@@ -66,6 +66,7 @@ def points(run: ServiceRun, key: str) -> list[tuple[int, float]]:
     return [(row["train/global_step"], row[key]) for row in run.history if key in row]
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_real_trainer(tmp_path: Path, service: WandbService) -> None:
     service.stops = {1: 2}
     seen = search(

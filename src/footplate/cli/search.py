@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from footplate.outputs import BestRun
+    from footplate.search.summary import SearchSummary
 
 USAGE = """footplate search TASK [SETTINGS.yaml] --space SPACE.yaml [--trials 20] [--flag value ...]
        footplate search SCRIPT.py --space SPACE.yaml [--trials 20] [--] [arguments of the script]"""
@@ -61,7 +62,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--space", help="A YAML or JSON file: names with lists of values or ranges.")
     parser.add_argument("--trials", type=int, default=20, help="How many trials in all (20).")
-    parser.add_argument("--backend", help="optuna, random or grid; optuna where it is installed.")
+    parser.add_argument(
+        "--backend", help="optuna, ray, wandb, random or grid; optuna where it is installed, else random."
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="How many trials run at the same time (1).")
     parser.add_argument("--timeout", type=float, help="Seconds after which no further trial begins.")
     parser.add_argument(
         "--anew", action="store_true", help="Do not go on with an earlier search in the same output_dir."
@@ -77,6 +81,7 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
         words: The task and its flags.
     """
     from footplate import set_seed
+    from footplate.search.summary import load_summary
     from footplate.tasks.common.catalog import find_recipe
     from footplate.tasks.common.memory import save_learned
     from footplate.tasks.common.models import load_model
@@ -97,14 +102,7 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
     set_seed(recipe.args.seed)
     trainer = build_job(recipe).trainer
     trainer.model_init = lambda: load_model(recipe)
-    best: Any = trainer.hyperparameter_search(
-        space,
-        n_trials=wanted.trials,
-        backend=wanted.backend,
-        timeout=wanted.timeout,
-        resume=not wanted.anew,
-        load_best=True,
-    )
+    best: Any = trainer.hyperparameter_search(space, **read_options(wanted))
     folder = Path(recipe.args.output_dir)
     with ExitStack() as stack:
         own_folder(trainer, stack, str(folder))  # the search has let it go
@@ -113,14 +111,27 @@ def search_task(wanted: argparse.Namespace, words: list[str]) -> None:
             save_settings(recipe, name, folder)
             save_learned(recipe, folder)
     if trainer.is_world_process_zero():
-        print(describe_best(best))
-        print(f"Its model is in {folder}, its run in {folder / best.run_summary.best[0].folder}.")
+        summary = load_summary(str(folder))
+        print(describe_best(best, summary))
+        print(f"Its model is in {folder}, its run in {folder / str(summary.best[0].folder)}.")
 
 
-def describe_best(best: BestRun) -> str:
+def read_options(wanted: argparse.Namespace) -> dict[str, Any]:
+    """What `hyperparameter_search` is given."""
+    return {
+        "n_trials": wanted.trials,
+        "backend": wanted.backend,
+        "timeout": wanted.timeout,
+        "n_jobs": wanted.jobs,
+        "resume": not wanted.anew,
+        "load_best": True,
+    }
+
+
+def describe_best(best: BestRun, summary: SearchSummary) -> str:
     """The trials, each in a line, and the best of them."""
     values = ", ".join(f"{key}={value}" for key, value in best.hyperparameters.items())
-    return f"{best.run_summary}\nThe best is trial {best.run_id}: {best.objective:.6g} with {values}."
+    return f"{summary}\nThe best is trial {best.run_id}: {best.objective:.6g} with {values}."
 
 
 def read_space(path: str | None) -> dict[str, Any] | None:

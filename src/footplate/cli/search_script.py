@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import functools
 import json
@@ -22,15 +21,16 @@ from footplate import comm
 from footplate.arguments import TrainingArguments
 from footplate.arguments.settle import settle
 from footplate.cli.drive import drive, replacing
-from footplate.cli.search import DEFAULTS, check_names, describe_best, read_space
+from footplate.cli.search import DEFAULTS, check_names, describe_best, read_options, read_space
 from footplate.outputs import BestRun, IntervalStrategy, SaveStrategy, TrainOutput
+from footplate.search.summary import SearchSummary, load_summary
 from footplate.search.values import set_values
 from footplate.trainer import Trainer
 from footplate.trainer.preparing import find_saved_state
+from footplate.trainer.trial_runs import RESULTS_NAME
 from footplate.training.traits import takes_positional
 from footplate.voice import install_voice, is_quiet, say
 
-RESULTS = "train"  # `train_results.json` in the folder of a trial
 IMPORTS_FOOTPLATE = re.compile(r"^\s*(?:import|from)\s+footplate\b", re.MULTILINE)
 
 
@@ -99,9 +99,7 @@ class ScriptSearch:
                 return self._search(trainer, *args, **kwargs)
             if self.is_searching and trainer is self.trainer:
                 kwargs.setdefault("ignore_keys_for_eval", self._ignored_keys)
-                output = train(trainer, *args, **kwargs)
-                save_output(trainer, output)
-                return output
+                return train(trainer, *args, **kwargs)
             if not self.is_searching:
                 text = f"{self.script} calls train() again: only the first one is searched, this one trains."
                 tell(trainer, text)
@@ -144,10 +142,13 @@ class ScriptSearch:
             best = self._run_trials(trainer)
         except (ValueError, NotImplementedError, ImportError, OSError) as error:
             raise _Refused(error) from error
-        summary: Any = best.run_summary
-        checkpoint = Path(summary.best_checkpoint)
+        summary: SearchSummary = comm.ask_first(lambda: load_summary(str(trainer.args.output_dir)))
+        checkpoint = Path(str(summary.best_checkpoint))  # it was loaded
         if trainer.is_world_process_zero():
-            print(f"{describe_best(best)}\nThe script goes on with its model, from {checkpoint}.", flush=True)
+            print(
+                f"{describe_best(best, summary)}\nThe script goes on with its model, from {checkpoint}.",
+                flush=True,
+            )
         return adopt_best(trainer, best.hyperparameters, checkpoint)
 
     def _run_trials(self, trainer: Trainer) -> BestRun:
@@ -165,14 +166,7 @@ class ScriptSearch:
         self.is_searching = True
         try:
             vars(args).update(changed)
-            best: Any = trainer.hyperparameter_search(
-                self.space,
-                n_trials=self.wanted.trials,
-                backend=self.wanted.backend,
-                timeout=self.wanted.timeout,
-                resume=not self.wanted.anew,
-                load_best=True,
-            )
+            best: Any = trainer.hyperparameter_search(self.space, **read_options(self.wanted))
         finally:
             self.is_searching = False
             vars(args).update(kept)
@@ -274,17 +268,10 @@ def saves_evaluations(args: TrainingArguments, eval_strategy: Any) -> bool:
 # ---- after it ----
 
 
-def save_output(trainer: Trainer, output: TrainOutput) -> None:
-    """Write what a trial's `train()` gave into its folder: another process may find that it is the best."""
-    with contextlib.suppress(OSError):  # a full disk: the trial is worth the same without it
-        results = {**output.metrics, "global_step": output.global_step}
-        trainer.save_metrics(RESULTS, results, combined=False)
-
-
 def load_output(folder: Path, global_step: int) -> TrainOutput:
     """What the `train()` of a trial gave; without its file, what is known of it."""
     try:
-        metrics = json.loads(Path(folder, f"{RESULTS}_results.json").read_text(encoding="utf-8"))
+        metrics = json.loads(Path(folder, RESULTS_NAME).read_text(encoding="utf-8"))
         return TrainOutput(int(metrics.pop("global_step")), float(metrics["train_loss"]), metrics)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return TrainOutput(global_step, math.nan, {"train_loss": math.nan})

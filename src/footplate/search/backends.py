@@ -13,16 +13,20 @@ from footplate.search.ray_tune import import_tune
 from footplate.search.record import TrialRecord
 from footplate.search.spaces import default_hp_space_optuna
 from footplate.search.studies import GridStudy, RandomStudy, Study
+from footplate.search.wandb_client import import_wandb
 
-# of `optuna.create_study`; the search itself takes care of the others
-STUDY_OPTIONS = ("sampler", "pruner", "storage", "study_name", "load_if_exists")
+# of `optuna.create_study`, and of a sweep; the search itself takes care of the others
+STUDY_OPTIONS: dict[HPSearchBackend, tuple[str, ...]] = {
+    HPSearchBackend.OPTUNA: ("sampler", "pruner", "storage", "study_name", "load_if_exists"),
+    HPSearchBackend.WANDB: ("sweep_id", "project", "entity", "name", "metric"),
+}
 
 
 class Options(NamedTuple):
     """What a search takes besides the arguments that it names.
 
     Args:
-        study: For `optuna.create_study`, or `ray.tune.run`.
+        study: For `optuna.create_study`, `ray.tune.run`, or a sweep of W&B.
         timeout: Seconds after which no further trial begins.
         catch: Errors that end a trial only; any other ends the search.
         resumes: Whether trials that an earlier call made in the same folder count.
@@ -47,6 +51,8 @@ def choose_backend(name: str | HPSearchBackend | None) -> HPSearchBackend:
         import_optuna()
     if backend is HPSearchBackend.RAY:
         import_tune()
+    if backend is HPSearchBackend.WANDB:
+        import_wandb()
     return backend
 
 
@@ -71,7 +77,12 @@ def read_options(backend: HPSearchBackend, given: dict[str, Any]) -> Options:
         own["num_jobs"], jobs = 1, own["num_jobs"]
         limits = {"max_concurrent_trials": jobs if jobs > 1 else None, "time_budget_s": own["timeout"]}
         return Options({**{name: limit for name, limit in limits.items() if limit}, **left}, **own)
-    names = STUDY_OPTIONS if backend is HPSearchBackend.OPTUNA else ()
+    if backend is HPSearchBackend.WANDB and own["num_jobs"] > 1:
+        raise ValueError(
+            f"n_jobs={own['num_jobs']}: an agent of W&B makes one trial after another. Start the script "
+            "several times with the same sweep_id, each with an output_dir of its own."
+        )
+    names = STUDY_OPTIONS.get(backend, ())
     study = {name: left.pop(name) for name in names if name in left}
     if left:
         known = ["timeout", "catch", "resume", "load_best", "n_jobs", "gc_after_trial", *names]

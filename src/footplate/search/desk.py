@@ -75,7 +75,8 @@ class Desk:
         if asked is None:
             return None
         trial, self._has_begun = asked.trial, True
-        name = f"run-{trial.number}" if self._name_trial is None else str(self._name_trial(trial))
+        own = f"run-{getattr(trial, 'run_id', trial.number)}"  # a run of a sweep has an id there
+        name = own if self._name_trial is None else str(self._name_trial(trial))
         taken = {outcome.folder for outcome in self.record.outcomes}.union(self._names.values())
         if name in taken:
             name = f"{name}-{trial.number}"  # two trials may be given one name

@@ -28,6 +28,7 @@ class Outcome:
         seconds: How long it took.
         error: What went wrong, in a line.
         reported: The objectives that were reported, by update.
+        run_id: What the backend itself calls it, if it has a name of its own.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Outcome:
     seconds: float = 0.0
     error: str | None = None
     reported: dict[str, list[float]] = field(default_factory=dict)
+    run_id: str | None = None
 
     def replace(self, **changes: Any) -> Outcome:
         """The same with other fields."""

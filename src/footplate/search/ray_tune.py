@@ -194,4 +194,5 @@ def read_outcome(trial: Any) -> Outcome:
         folder=last.get(FOLDER),
         seconds=round(float(last.get("time_total_s", 0.0)), 3),
         error=error,
+        run_id=str(trial.trial_id),
     )

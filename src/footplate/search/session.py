@@ -95,6 +95,7 @@ class Session:
             folder=self.name,
             seconds=round(time.monotonic() - self._began, 3),
             reported={str(one.step): one.values for one in self.evaluated},
+            run_id=getattr(self.trial, "run_id", None),
         )
 
     def tell(self, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from footplate.outputs import BestRun
 from footplate.search.outcomes import Outcome, find_best
+from footplate.search.record import FILE_NAME, FOLDER_NAME, read_record
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,28 @@ class SearchSummary:
         for outcome in self.best:
             values = outcome.values or []
             objective: Any = values[0] if is_single else list(values)
-            runs.append(BestRun(str(outcome.number), objective, dict(outcome.params), self))
+            runs.append(BestRun(outcome.run_id or str(outcome.number), objective, dict(outcome.params), self))
         return runs
 
     def __str__(self) -> str:
         return "\n".join(describe_outcome(outcome) for outcome in self.trials)
 
     __repr__ = __str__
+
+
+def load_summary(output_dir: str) -> SearchSummary:
+    """The search of a folder, from its file.
+
+    Args:
+        output_dir: The folder of the search.
+    """
+    found = read_record(os.path.join(output_dir, FOLDER_NAME, FILE_NAME))
+    if found is None:
+        raise FileNotFoundError(f"{output_dir} holds no search: there is no {FOLDER_NAME}/{FILE_NAME}.")
+    about, outcomes = found
+    return SearchSummary(
+        output_dir, str(about.get("objective")), list(about.get("directions") or ()), outcomes
+    )
 
 
 def describe_outcome(outcome: Outcome) -> str:

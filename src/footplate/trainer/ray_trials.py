@@ -128,6 +128,4 @@ def best_run_of(analysis: Any, summary: SearchSummary) -> BestRun:
         mode = "max" if summary.directions[0] == MAXIMIZE else "min"
         best = analysis.get_best_trial(metric=OBJECTIVE, mode=mode, scope=scope)
         return BestRun(best.trial_id, best.last_result[OBJECTIVE], best.config, analysis)
-    run = summary.best_run()
-    names = {str(find_number(trial.trial_id)): trial.trial_id for trial in analysis.trials}
-    return run._replace(run_id=names[run.run_id], run_summary=analysis)
+    return summary.best_run()._replace(run_summary=analysis)

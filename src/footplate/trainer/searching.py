@@ -106,6 +106,7 @@ def search(
             trainer.hp_search_backend = trainer._current_search = trainer._trial = None
         progress.close()
         outcomes = comm.broadcast_object(record.outcomes if record is not None else None)
+    outcomes = sorted(outcomes, key=lambda outcome: outcome.number)  # several may have run at the same time
     summary = SearchSummary(home, objective.name, objective.directions, outcomes)
     restore_model(trainer, summary, options.load_best)
     if driven is not None:
@@ -121,12 +122,19 @@ def make_trials(
     Where the backend itself makes them, return what gives the best one as that backend's users know it.
     """
     if backend is HPSearchBackend.RAY:
-        from footplate.trainer.ray_trials import best_run_of, run_by_ray
+        from footplate.trainer import ray_trials
 
-        analysis = run_by_ray(
+        analysis = ray_trials.run_by_ray(
             trainer, objective, progress.record, progress.num_trials, options, progress.ended
         )
-        return partial(best_run_of, analysis)
+        return partial(ray_trials.best_run_of, analysis)
+    if backend is HPSearchBackend.WANDB:
+        from footplate.trainer import sweep_trials
+
+        sweep_id = sweep_trials.run_by_sweep(
+            trainer, objective, progress.record, progress.num_trials, options, progress.ended
+        )
+        return partial(sweep_trials.best_run_of, sweep_id)
     hp_space, seed = trainer.hp_space, trainer.args.seed
 
     def build(record: TrialRecord) -> Desk:
@@ -213,7 +221,7 @@ class Progress:
         if record.outcomes:
             lines.append(
                 f"{len(record.outcomes)} trial(s) of it are in {record.path} already, of {num_trials}. To "
-                "begin anew, pass resume=False."
+                "begin anew, pass resume=False (--anew on the command line)."
             )
         self._say(" ".join(lines))
         self._draw(is_over=False)
@@ -257,6 +265,7 @@ def restore_model(trainer: Searching, summary: SearchSummary, loads_best: bool) 
     trainer._set_model(trainer.call_model_init(trial))
     trainer.callback_handler.model = trainer.model
     if loads_best:
+        summary.best_run()  # or the error that there is none
         checkpoint = summary.best_checkpoint
         if checkpoint is None:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from footplate import comm
 from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.integrations.base import TrackerCallback
+from footplate.outputs import TrainOutput
+from footplate.report.files import save_text
 from footplate.search.desk import Begun, Desk
 from footplate.search.optuna_study import is_prune
 from footplate.search.outcomes import Outcome
@@ -28,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Caught = tuple[type[BaseException], ...]
 
+RESULTS_NAME = "train_results.json"
 DERIVED = ("_train_batch_size", "neftune_noise_alpha", "label_smoother")  # what a trial makes of its settings
 
 
@@ -100,7 +105,7 @@ def train_trial(trainer: Training, session: Session, caught: Caught, checkpoint:
     """Train, and evaluate if training did not; an error that is caught ends this trial only."""
     trial = session.trial
     try:
-        trainer.train(resume_from_checkpoint=checkpoint, trial=trial)
+        save_output(trainer, trainer.train(resume_from_checkpoint=checkpoint, trial=trial))
         if not session.evaluated:
             trainer._report_to_hp_search(trial, trainer.state.global_step, trainer.evaluate())
         folder = str(trainer.args.output_dir)
@@ -116,6 +121,14 @@ def train_trial(trainer: Training, session: Session, caught: Caught, checkpoint:
         if not is_prune(error):
             logger.warning("Trial %d failed; the search goes on.", session.number, exc_info=error)
         return session.fail(error, is_prune(error))
+
+
+def save_output(trainer: Training, output: TrainOutput) -> None:
+    """Write what a trial's `train()` gave into its folder: another process may find that it is the best."""
+    results = {**output.metrics, "global_step": output.global_step}
+    with contextlib.suppress(OSError):  # a full disk: the trial is worth the same without it
+        if trainer.args.should_save:
+            save_text(json.dumps(results, indent=4), os.path.join(str(trainer.args.output_dir), RESULTS_NAME))
 
 
 def find_saved(folder: str, step: int) -> str | None:
