@@ -60,7 +60,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "callbacks/__init__.py": {"samples.callback"},  # `from footplate.callbacks import SampleCallback`
     "report": {"integrations.journal", "callbacks.base"},
     "hub": {"integrations.guard", "integrations.isolation"},
-    "search": {"report", "integrations.journal"},
+    "search": {"report"},
 }
 TRAINER = {"trainer", "seq2seq", "question_answering"}
 ABOVE = {"tasks", "cli", "demo", "testing", "takeover", "__main__"}

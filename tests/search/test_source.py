@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from footplate.report.page import Plot
 from footplate.search.outcomes import Outcome
 from footplate.search.page import save_search_page
 from footplate.search.record import TrialRecord
@@ -80,17 +81,18 @@ def test_a_file_that_does_not_say_what_its_search_is_is_refused(tmp_path, first)
         SearchSource(tmp_path, lambda: False).update()
 
 
-def test_a_later_run_in_the_same_folder_is_what_the_folder_holds(tmp_path):
+def test_a_folder_holds_a_search_unless_a_later_run_has_left_its_page(tmp_path):
     assert not holds_search(tmp_path)
     filled(tmp_path)
     assert holds_search(tmp_path)
-    trials, journal = tmp_path / "search" / "trials.jsonl", tmp_path / "events.jsonl"
-    journal.write_text("")
+    trials, page = tmp_path / "search" / "trials.jsonl", tmp_path / "report.html"
+    (tmp_path / "events.jsonl").write_text('{"kind": "begin"}\n')  # of an evaluation afterwards
     os.utime(trials, (1000, 1000))
-    os.utime(journal, (900, 900))
     assert holds_search(tmp_path)
-    os.utime(journal, (1100, 1100))
+    Plot([{"loss": 1.0, "step": 1}]).save(page)
     assert not holds_search(tmp_path)
+    os.utime(page, (900, 900))
+    assert holds_search(tmp_path)
 
 
 @pytest.fixture

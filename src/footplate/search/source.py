@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from footplate.disk import parse_json, read_bytes
-from footplate.integrations.journal import JOURNAL_NAME
 from footplate.report.page import REPORT_NAME, build_page, describe_runs
 from footplate.report.plain import as_mapping
 from footplate.report.serve import ReportServer
@@ -23,13 +22,18 @@ MAX_PAGE_BYTES = 1 << 26
 
 
 def holds_search(folder: str | Path) -> bool:
-    """Whether a folder holds a search, and no run of its own that is later."""
+    """Whether a folder holds a search, and no later run of its own: the page of such a run tells.
+
+    The journal does not: an evaluation after the search, without training, is written there too.
+    """
     try:
         trials = Path(folder, FOLDER_NAME, FILE_NAME).stat()
     except OSError:
         return False
-    with contextlib.suppress(OSError):
-        return trials.st_mtime_ns >= Path(folder, JOURNAL_NAME).stat().st_mtime_ns
+    page = Path(folder, REPORT_NAME)
+    with contextlib.suppress(OSError, ValueError):
+        if page.stat().st_mtime_ns > trials.st_mtime_ns:
+            return b'id="data">{"runs":' not in read_bytes(page, MAX_PAGE_BYTES)
     return True
 
 
