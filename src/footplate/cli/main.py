@@ -25,7 +25,7 @@ COMMANDS = {
     "new": ("footplate.cli.new", "Write a script for a task that you own and can change."),
     "report": (
         "footplate.cli.report",
-        "Build the report of a run, or compare several; open it, serve it live.",
+        "Build the report of a run or a search, or compare runs; open it, serve it live.",
     ),
     "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
     "verify-resume": (
