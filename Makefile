@@ -7,6 +7,9 @@ TORCH ?= torch==2.13.0
 # Two busy threads on a small shared machine wait on each other.
 export OMP_NUM_THREADS ?= 1
 
+# Modules are compiled once, and not in each of the hundreds of processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # All cores; tests/conftest.py keeps a small selection in one process. Idle workers take tests from busy ones.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
