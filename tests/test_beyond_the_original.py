@@ -16,7 +16,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import footplate
 import tiny
@@ -138,39 +137,6 @@ def test_records_of_an_evaluation_do_not_enter_the_log_of_training(tmp_path):
     evaluated.train()
     assert logged(plain, "fit") == logged(evaluated, "fit")
     assert len(logged(evaluated, "eval_fit")) == 3
-
-
-class HostReads(TorchDispatchMode):
-    """Counts how often a tensor is read as a Python number: `.item()`, `float(t)`, `if t`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_an_update_reads_nothing_from_the_device_and_recording_changes_nothing_in_that(
-    tmp_path, accumulation
-):
-    def reads(max_steps: int) -> int:
-        arguments = learning(
-            tmp_path,
-            max_steps=max_steps,
-            logging_steps=100,
-            gradient_accumulation_steps=accumulation,
-            optim="sgd",
-        )
-        rows = tiny.regression_data(512)  # all in one epoch: the start of another draws a number
-        trainer = TwoParts(tiny.Regression(), arguments, train_dataset=rows)
-        with HostReads() as mode:
-            trainer.train()
-        return mode.count
-
-    assert reads(3) == reads(13)
 
 
 # ---- what callbacks see ----

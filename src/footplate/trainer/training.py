@@ -363,10 +363,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             if tr_loss is not run.meter.loss:
                 run.meter.take_over(tr_loss)
             num_updates = self.state.global_step - run.meter.last_logged_step
-            logs = run.meter.drain(self.state.global_step, run.stopwatch.so_far())  # host sync
+            logs = run.meter.drain(self.state.global_step, run.stopwatch.so_far(), grad_norm)  # host sync
             run.compare_ranks(num_updates)
-            if grad_norm is not None:
-                logs["grad_norm"] = float(grad_norm)
             logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
             logs.update(run.group_rates)
             train_metrics = metric_tools.plain_numbers(run.window.compute(self.compute_metrics))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,21 @@ def as_norm(value: Any) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
 
 
+def read_numbers(values: Sequence[Scalar]) -> list[float]:
+    """Several numbers as plain ones, those on a device in one read: each read makes the host wait for it.
+
+    Args:
+        values: Tensors of one element, or plain numbers.
+    """
+    plain = [value for value in values if type(value) is torch.Tensor]  # a sharded one is read alone
+    device = plain[0].device if plain else None
+    # of different devices, or on one without double precision, one by one
+    if device is None or device.type == "mps" or any(value.device != device for value in plain):
+        return [float(value) for value in values]
+    found = iter(torch.stack([value.detach().reshape(()).double() for value in plain]).tolist())
+    return [next(found) if type(value) is torch.Tensor else float(value) for value in values]
+
+
 class Records:
     """Extra scalars by name: weighted sums, and what they are divided by."""
 
@@ -43,7 +59,15 @@ class Records:
 
     def totals(self) -> dict[str, list[float]]:
         """Sum and weight of each name, read from the device."""
-        return {name: [float(total), self._weights[name]] for name, total in self._sums.items()}  # host sync
+        return self.totals_of(read_numbers(self.sums()))  # host sync
+
+    def sums(self) -> list[Scalar]:
+        """The sums by order of their names, still on the device."""
+        return list(self._sums.values())
+
+    def totals_of(self, sums: Sequence[float]) -> dict[str, list[float]]:
+        """Sum and weight of each name, from what was read of `sums`."""
+        return {name: [total, self._weights[name]] for name, total in zip(self._sums, sums, strict=True)}
 
     def restore(self, totals: dict[str, list[float]]) -> None:
         """Continue from what `totals` returned."""
@@ -234,17 +258,20 @@ class Meter(ExportableState):
             self._num_nonfinite += values.isfinite().logical_not_().sum()
             self._unchecked.clear()
 
-    def drain(self, step: int, note: Any = None) -> dict[str, float]:
+    def drain(self, step: int, note: Any = None, norm: Scalar | None = None) -> dict[str, float]:
         """What to log at `step`: the mean loss since the last log, records, and non-finite values if any.
 
         Args:
             step: Updates made so far.
             note: A plain value that every rank gets of every other, in `notes`, with the same exchange.
+            norm: The norm of the gradients, which is logged too if it is given.
         """
-        own = self._finite.drain(float(self.loss))  # host sync
-        self._loss.zero_()
         self._count_nonfinite()
-        found = comm.gather_objects((own, self._records.totals(), int(self._num_nonfinite), note))
+        values = [self.loss, self._num_nonfinite, 0.0 if norm is None else norm, *self._records.sums()]
+        total, count, length, *sums = read_numbers(values)  # host sync
+        own = self._finite.drain(total)
+        self._loss.zero_()
+        found = comm.gather_objects((own, self._records.totals_of(sums), int(count), note))
         losses, records, counts, self.notes = map(list, zip(*found, strict=True))
         loss = self._mean_of_ranks(losses)
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
@@ -252,7 +279,9 @@ class Meter(ExportableState):
         self.first_step += self._num_refused  # refused updates do not count in the mean of the run
         self.last_logged_step, self._num_refused = step, 0
         # the most of any rank, not the sum: a gradient norm that is not finite is the same on all
-        return {**logs, **self._records.drain_with(records), **self._report_nonfinite(max(counts), step)}
+        logs.update(self._records.drain_with(records))
+        logs.update(self._report_nonfinite(max(counts), step))
+        return logs if norm is None else {**logs, "grad_norm": length}
 
     def _mean_of_ranks(self, losses: list[float]) -> float:
         """The mean over ranks, in the precision of a loss; those that are not finite may be left out."""
