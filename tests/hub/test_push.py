@@ -349,6 +349,27 @@ def test_a_model_that_is_saved_in_training_is_pushed_without_waiting(client, tmp
     assert publishing.load_ledger(tmp_path / "net").waiting == []
 
 
+def test_a_push_under_way_sends_what_was_there_when_it_began(client, tmp_path, caplog):
+    trainer = build(tmp_path / "net", hub_strategy="end")
+    trainer.train()
+    client.delay = 0.2
+    future = trainer.push_to_hub(blocking=False)
+    sent = {
+        name: (tmp_path / "net" / name).read_bytes() for name in ("model.safetensors", "training_args.bin")
+    }
+    with torch.no_grad():
+        trainer.model.slope += 1
+    trainer.args.learning_rate = 7.0
+    while not future.done():  # files that change while the client reads them would not fit their hashes
+        trainer.save_model(_internal_call=True)
+    assert future.result().oid
+    files = client.repos["me/net"].branches["main"]
+    assert {name: files[name] for name in sent} == sent
+    assert (tmp_path / "net" / "model.safetensors").read_bytes() != sent["model.safetensors"]
+    assert "failed" not in caplog.text
+    assert not (tmp_path / "net" / ".push").exists()
+
+
 # ---- tasks ----
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 LEDGER_NAME = "hub.json"
 SNAPSHOTS = ".push"  # inside the run's folder: links to what is being sent
+MAX_COPIED_BYTES = 1 << 20
 LAST_CHECKPOINT = "last-checkpoint"
 MODEL = "the model"  # how messages and the ledger call it
 # what stays at home: other checkpoints and trials, hidden and temporary files, and what names this machine
@@ -78,15 +79,28 @@ def take_snapshot(checkpoint: Path, folder: Path) -> Path:
         checkpoint: A sealed checkpoint.
         folder: The run's folder.
     """
-    place = folder / SNAPSHOTS / f"{os.getpid()}-{next(_numbers)}" / checkpoint.name
+    files = {path.relative_to(checkpoint).as_posix(): path for path in _files_in(checkpoint, checkpoint)}
+    return hold_files(files, folder, checkpoint.name) or checkpoint
+
+
+def hold_files(files: dict[str, Path], folder: Path, name: str) -> Path | None:
+    """A folder of links and copies that stay as they are if the files are written anew; None without links.
+
+    Args:
+        files: The files by their path in it.
+        folder: The run's folder.
+        name: What it is called.
+    """
+    place = folder / SNAPSHOTS / f"{os.getpid()}-{next(_numbers)}" / name
     try:
-        for path in _files_in(checkpoint, checkpoint):
-            link = place / path.relative_to(checkpoint)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, link)
+        for part, path in files.items():
+            (place / part).parent.mkdir(parents=True, exist_ok=True)
+            # libraries write small files in place, which a link would follow, and weights as new files
+            hold = shutil.copyfile if path.stat().st_size <= MAX_COPIED_BYTES else os.link
+            hold(path.resolve(), place / part)
     except OSError:  # another file system, or one without links
         drop_snapshot(place)
-        return checkpoint
+        return None
     return place
 
 

@@ -18,6 +18,7 @@ from footplate.hub.contents import (
     find_model_files,
     find_resume_files,
     find_run_files,
+    hold_files,
     names_of,
     take_snapshot,
 )
@@ -27,6 +28,7 @@ from footplate.integrations.isolation import call_weakly, undisturbed
 
 OPEN_WAIT = 5.0  # seconds; how long the Trainer waits for the Hub to make the repository
 EXIT_WAIT = 600.0  # seconds; an upload that is under way when Python ends may take so long
+MODEL_FOLDER = "model"  # of the links to what is sent of the run's own folder
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0  # seconds without attempts, after all attempts have failed
 
 logger = logging.getLogger(__name__)
@@ -110,7 +112,7 @@ class Publisher:
         return self.in_progress is not None and not self.in_progress.is_done()
 
     def wait_for_folder(self) -> None:
-        """Wait until the run's folder is not being sent, so that its files may be written again."""
+        """Where files cannot be linked, wait until the run's folder is sent: then they may change."""
         with self._lock:
             parcels = [parcel for parcel in self._parcels if parcel.snapshot is None]
         PushInProgress([parcel.future for parcel in parcels]).wait_until_done()
@@ -119,7 +121,13 @@ class Publisher:
         self, name: str, message: str, revision: str | None = None, token: str | None = None
     ) -> Future[Any]:
         """Queue the run's folder: model, card and results, without checkpoints; the future has its commit."""
-        parcel = Parcel([name], message, find_run_files(self.folder), revision, token)
+        files = find_run_files(self.folder)
+        place = hold_files(
+            files, self.folder, MODEL_FOLDER
+        )  # the next save must not change what is being sent
+        if place is not None:
+            files = {part: place / part for part in files}
+        parcel = Parcel([name], message, files, revision, token, snapshot=place)
         return self._submit(parcel, at_once=True)
 
     def push_checkpoint(self, checkpoint: Path, message: str) -> Future[Any]:

@@ -79,11 +79,7 @@ class Sharing(TrainerApi):
         self._event("on_push_begin")
         publisher = find_publisher(self, token, private)
         publisher.wait_for_folder()  # its files are written anew
-        publisher.is_collecting = True
-        try:
-            traits.call_with_declared(self.save_model, _internal_call=True)
-        finally:
-            publisher.is_collecting = False
+        save_for_push(self, publisher)
         if not self.is_world_process_zero():
             return None
         name = kwargs.pop("model_name", None) or publisher.repository.name.split("/")[-1]
@@ -195,14 +191,26 @@ def push_checkpoint(trainer: Sharing, publisher: Publisher, folder: Path) -> Non
         logger.warning("%s is not pushed: %s", folder, error)
 
 
+def save_for_push(trainer: Sharing, publisher: Publisher) -> None:
+    """Save the model into the run's folder; that save is not pushed itself. All ranks call this."""
+    publisher.is_collecting = True
+    try:
+        traits.call_with_declared(trainer.save_model, _internal_call=True)
+    finally:
+        publisher.is_collecting = False
+
+
 def push_saved(trainer: Sharing) -> None:
     """Push what a user's `save_model` wrote; if the Hub fails, its warning says what to do."""
     publisher = trainer._publisher
     if not trainer.args.push_to_hub or (publisher is not None and publisher.is_collecting):
         return
-    is_alone = trainer.args.world_size == 1  # others save together, and do not know what the first one sends
-    if publisher is not None and is_alone and trainer.is_in_train and publisher.is_busy:
-        publisher.expect([f"{MODEL} of update {trainer.state.global_step}"])  # training must not wait
+    if publisher is not None and trainer.is_in_train and publisher.is_busy:  # training must not wait
+        if trainer.args.world_size > 1:
+            save_for_push(
+                trainer, publisher
+            )  # other ranks do not know what the first one sends, and save now
+        publisher.expect([f"{MODEL} of update {trainer.state.global_step}"])
         return
     with contextlib.suppress(PushError):
         trainer.push_to_hub(
@@ -221,7 +229,8 @@ def push_folder(trainer: Sharing, message: str) -> None:
 def finish_pushes(trainer: Sharing) -> None:
     """At the end of training, send what was postponed, wait briefly, and name what is missing."""
     publisher = trainer._publisher
-    if publisher is not None:
+    # another rank has one too if it has saved, but knows nothing of what arrived
+    if publisher is not None and trainer.is_world_process_zero():
         for folder in publisher.take_postponed():
             push_checkpoint(trainer, publisher, folder)
         publisher.wait_briefly()
