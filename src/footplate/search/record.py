@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from footplate.disk import open_append, open_regular, parse_json, read_lines
+from footplate.search.notes import drop_notes, read_notes
 from footplate.search.outcomes import Outcome
 
 FOLDER_NAME, FILE_NAME = "search", "trials.jsonl"
@@ -41,6 +42,7 @@ class TrialRecord:
         self.is_resumed = found is not None
         if found is not None:
             self.outcomes = found[1]
+            self._take_notes()
         else:
             self._append({"search": about})
 
@@ -60,6 +62,13 @@ class TrialRecord:
         inside = os.path.dirname(os.path.abspath(path)) == os.path.abspath(self.output_dir)
         if self.is_resumed and folder not in names and inside:
             shutil.rmtree(path, ignore_errors=True)
+
+    def _take_notes(self) -> None:
+        """Add the failures that other ranks have noted, unless the first one has written them itself."""
+        for outcome in read_notes(self.folder):
+            if self.find(outcome.number) is None:
+                self.add(outcome)
+        drop_notes(self.folder)
 
     def _append(self, line: dict[str, Any]) -> None:
         descriptor = open_append(self.path)

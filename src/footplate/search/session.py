@@ -9,6 +9,7 @@ from typing import Any
 
 from footplate import comm
 from footplate.search.desk import Begun, Chief
+from footplate.search.notes import save_note
 from footplate.search.objective import Evaluated, Objective
 from footplate.search.outcomes import COMPLETE, FAILED, PRUNED, Outcome
 from footplate.search.spaces import hp_params
@@ -22,11 +23,13 @@ class Session:
     Args:
         objective: What trials are compared by.
         chief: Whom trials tell how they go; None on the other ranks, which follow the first one.
+        folder: Where the record of the search is: another rank than the first notes a failure there.
     """
 
-    def __init__(self, objective: Objective, chief: Chief | None) -> None:
+    def __init__(self, objective: Objective, chief: Chief | None, folder: str | None = None) -> None:
         self.objective = objective
         self.chief = chief
+        self._folder = folder
         # of the trial under way
         self.trial: Any = None
         self.number = -1
@@ -84,6 +87,13 @@ class Session:
             traceback.clear_frames(current.__traceback__)
             current = current.__cause__ or current.__context__
         return outcome.replace(error=None if is_prune else text[:2000])
+
+    def tell_alone(self, outcome: Outcome) -> None:
+        """Say how a trial ended whose error ends this process: any rank may be the only one that can."""
+        if self.chief is not None:
+            self.chief.tell(outcome)
+        elif self._folder is not None:
+            save_note(self._folder, outcome)
 
     def _outcome(self, state: str, best: Evaluated | None) -> Outcome:
         return Outcome(

@@ -18,7 +18,7 @@ from footplate.search.backends import Options, build_study, choose_backend, read
 from footplate.search.desk import Desk
 from footplate.search.objective import Objective, choose_objective
 from footplate.search.outcomes import Outcome
-from footplate.search.record import TrialRecord
+from footplate.search.record import FOLDER_NAME, TrialRecord
 from footplate.search.session import Session, check_progress
 from footplate.search.summary import SearchSummary, describe_outcome
 from footplate.search.trial import fixed_trial
@@ -146,7 +146,8 @@ def make_trials(
         assert desk is not None
         run_in_processes(trainer, objective, desk, options.num_jobs, options.catch, progress.ended)
         return None
-    session = trainer._current_search = Session(objective, desk)
+    folder = os.path.join(str(trainer.args.output_dir), FOLDER_NAME)
+    session = trainer._current_search = Session(objective, desk, folder)
     run_in_turn(trainer, session, desk, options.catch, progress.ended)
     return None
 

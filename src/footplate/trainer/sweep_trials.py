@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from footplate import comm
@@ -12,7 +13,7 @@ from footplate.search.backends import Options
 from footplate.search.desk import Desk
 from footplate.search.objective import Objective
 from footplate.search.outcomes import Outcome
-from footplate.search.record import TrialRecord
+from footplate.search.record import FOLDER_NAME, TrialRecord
 from footplate.search.session import Session
 from footplate.search.summary import SearchSummary
 from footplate.search.wandb_study import WandbStudy
@@ -60,7 +61,8 @@ def run_by_sweep(
     desk = None
     if study is not None and record is not None:
         desk = Desk(study, record, num_trials, options.timeout, trainer.hp_name)
-    session = trainer._current_search = Session(objective, desk)
+    folder = os.path.join(str(trainer.args.output_dir), FOLDER_NAME)
+    session = trainer._current_search = Session(objective, desk, folder)
     try:
         run_in_turn(trainer, session, desk, options.catch, ended)
     finally:

@@ -16,6 +16,7 @@ from torch import nn
 from footplate import comm
 from footplate.checkpoint.named import check_usable
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
+from footplate.distributed.failures import RankFailed
 from footplate.integrations.base import TrackerCallback
 from footplate.outputs import TrainOutput
 from footplate.report.files import save_text
@@ -111,16 +112,26 @@ def train_trial(trainer: Training, session: Session, caught: Caught, checkpoint:
         folder = str(trainer.args.output_dir)
         return session.finish(trainer.state.best_global_step, lambda step: find_saved(folder, step))
     except Exception as error:
+        is_caught = is_prune(error) or isinstance(error, caught)
         if comm.world_size() > 1:
             # other ranks may wait in an exchange, which nothing can call back: a restart goes on after it
-            if session.chief is not None:
-                session.tell(session.fail(error))
+            if is_caught:
+                note_failure(session, error)
             raise
-        if not is_prune(error) and not isinstance(error, caught):
+        if not is_caught:
             raise
         if not is_prune(error):
             logger.warning("Trial %d failed; the search goes on.", session.number, exc_info=error)
         return session.fail(error, is_prune(error))
+
+
+def note_failure(session: Session, error: Exception) -> None:
+    """Write down that the trial failed, here or on another rank; one that a kill has ended is made again."""
+    if not isinstance(error, RankFailed):
+        session.tell_alone(session.fail(error, is_prune(error)))
+    elif error.failure is not None:
+        cause = f"rank {error.failure.rank}: {error.failure.error}"
+        session.tell_alone(session.fail(error).replace(error=cause))
 
 
 def save_output(trainer: Training, output: TrainOutput) -> None:
