@@ -277,7 +277,10 @@ def die():
 
 @pytest.mark.usefixtures("without_waiting_for_the_disk")
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", [1, 2], ids=["the same step again", "the next step"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(1, marks=pytest.mark.slow, id="the same step again"), pytest.param(2, id="the next step")],
+)
 def test_a_death_at_any_call_leaves_an_intact_checkpoint(step, when, tmp_path):
     number, num_deaths = 0, 0
     versions = []

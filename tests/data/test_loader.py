@@ -161,6 +161,12 @@ def test_only_reading_in_this_process_draws_from_its_generators(dataset, num_wor
     assert (generator_states() == before) is (num_workers > 0)
 
 
+def with_workers(names, quick):
+    """Each name without workers and with two; with two, only some of them are quick enough for every time."""
+    slow = [pytest.param(name, 2, marks=() if name in quick else pytest.mark.slow) for name in names]
+    return [*((name, 0) for name in names), *slow]
+
+
 ORDERS = {
     "sequential": lambda batch_size: SequentialOrder(23),
     "random": lambda batch_size: RandomOrder(23, 3),
@@ -185,8 +191,7 @@ def interrupted(build, stops, num_epochs=3):
     return run_interrupted(repeat(build), stops, num_epochs)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("order", "num_workers"), with_workers(ORDERS, {"random"}))
 def test_a_run_resumed_again_and_again_sees_what_a_straight_one_sees(order, num_workers):
     straight = interrupted(lambda: noisy_loader(order, num_workers=num_workers), [])
     assert len(straight) == 18
@@ -313,8 +318,7 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("sampler", "num_workers"), with_workers(SAMPLERS, {"none given", "own batches"}))
 def test_any_sampler_is_resumed(sampler, num_workers):
     def build():
         return Loader(

@@ -60,7 +60,7 @@ def sealed(folder: Path) -> list[Path]:
     return [path for path in folder.glob("run/checkpoint-*") if verify_checkpoint(path).is_intact]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_signal_to_the_whole_group_seals_a_checkpoint(tmp_path, context):
     process = start(tmp_path, context=context)
     journal = tmp_path / "run" / "events.jsonl"

@@ -83,8 +83,8 @@ def undisturbed(run, tmp_path_factory):
 
 TROUBLES = (
     "raises_always",
-    "raises_once",
-    "blocks",
+    pytest.param("raises_once", marks=pytest.mark.slow),
+    pytest.param("blocks", marks=pytest.mark.slow),
     pytest.param("blocks_at_open", marks=pytest.mark.slow),
     "served",
 )

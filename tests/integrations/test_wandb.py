@@ -238,6 +238,7 @@ def test_importing_the_callback_does_not_import_the_client() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_one_run_without_gaps_or_doubles(tmp_path: Path) -> None:
     module = "footplate.integrations.wandb"
     outcome = tracked.kill_and_resume(module, "WandbCallback", tmp_path / "run", offline(tmp_path))

@@ -316,6 +316,7 @@ def test_on_paper_it_is_day(chromium, finished):
     assert chromium.errors() == []
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_logs_open_at_once(chromium, written):
     written.begin(max_steps=100_000)
     with open(written.path, "a", encoding="utf-8") as file:

@@ -46,6 +46,7 @@ def train(tmp_path, *words):
     )
 
 
+@pytest.mark.slow
 def test_masks_are_found_and_written(tmp_path):
     test_dir = write_coco(tmp_path / "test", 4, 2)
     (test_dir / "annotations.json").unlink()

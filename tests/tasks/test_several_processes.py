@@ -25,6 +25,7 @@ def flags(folder, num_processes, train_file, validation_file):
     ]
 
 
+@pytest.mark.slow
 def test_an_odd_number_of_evaluation_rows_is_measured_on_two_processes_as_on_one(tmp_path):
     files = (
         small.write_csv(tmp_path / "train.csv", sentences(160, 0)),
