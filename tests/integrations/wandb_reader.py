@@ -21,6 +21,7 @@ class OfflineRun:
     run_id: str = ""
     project: str = ""
     name: str = ""
+    group: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
@@ -44,6 +45,7 @@ def read_offline_run(path: str | Path) -> OfflineRun:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run.run_id, run.project, run.name = record.run.run_id, record.run.project, record.run.display_name
+            run.group = record.run.run_group
             run.config.update(_items(record.run.config.update))
         elif kind == "config":
             run.config.update(_items(record.config.update))

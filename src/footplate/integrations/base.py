@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -201,7 +202,8 @@ class TrackerCallback(TrainerCallback, ExportableState):
 
     def __del__(self) -> None:
         # with the Trainer the thread ends too: the queue keeps this object until the run is closed
-        if getattr(self, "guard", None) is not None:
+        # a thread that is started while Python ends never runs, and its start is waited for without end
+        if getattr(self, "guard", None) is not None and not sys.is_finalizing():
             self._close_run()
             self.guard.retire()
 

@@ -51,7 +51,8 @@ class ClearMLCallback(KnowingTracker):
         self._task = running or _begin(client, run)
         is_local = self._is_own and client.Task.is_offline() and run.service_id
         self.learn(run, _read_points(Path(self._task.get_offline_mode_folder())) if is_local else None)
-        self._task.set_parameters_as_dict({"Transformers": run.settings})
+        trial = {"Trial": run.trial_params} if run.trial_params else {}
+        self._task.set_parameters_as_dict({"Transformers": run.settings, **trial})
         if run.model.get("config"):
             self._task.set_configuration_object("Model Configuration", config_dict=run.model["config"])
         return str(self._task.id)
@@ -103,6 +104,7 @@ def _begin(client: Any, run: Run) -> Any:
     return client.Task.init(
         project_name=os.getenv("CLEARML_PROJECT") or run.project,
         task_name=os.getenv("CLEARML_TASK") or run.trial_name,
+        tags=[run.search_name] if run.search_name else None,
         reuse_last_task_id=run.service_id or False,
         # a number is added to our steps; True would add the last step of the task
         continue_last_task=0 if run.service_id else False,

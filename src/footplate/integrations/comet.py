@@ -52,7 +52,8 @@ class CometCallback(KnowingTracker):
         folder = getattr(self._service, "offline_directory", None)
         is_local = folder is not None and self._is_own
         self.learn(run, _read_points(Path(str(folder)), self._service.get_key()) if is_local else None)
-        parameters = {"args": run.settings, "config": run.model.get("config", {})}
+        trial = {"trial": run.trial_params} if run.trial_params else {}
+        parameters = {"args": run.settings, "config": run.model.get("config", {}), **trial}
         self._service.log_parameters(dict(flatten(parameters.items(), "/")))
         self._service.log_other("model/num_parameters", run.model.get("num_parameters"))
         return str(self._service.get_key())
@@ -107,7 +108,11 @@ def _start_options(client: Any, run: Run) -> dict[str, Any]:
         "experiment_key": os.getenv("COMET_EXPERIMENT_KEY") or run.service_id or key,
         "mode": "create" if run.trial and not run.service_id else mode,
         # auto_log_co2 starts a second CodeCarbon, which asks the network where this machine is
-        "experiment_config": client.ExperimentConfig(name=run.trial or run.name, auto_log_co2=False),
+        "experiment_config": client.ExperimentConfig(
+            name=run.trial or run.name,
+            tags=[run.search_name] if run.search_name else None,
+            auto_log_co2=False,
+        ),
     }
 
 

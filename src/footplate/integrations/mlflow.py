@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TABLES_TAG = "mlflow.loggedArtifacts"  # the tag in which MLflow lists the tables of a run
+SEARCH_TAG = "search"  # the name of the search that a run is a trial of
 NUM_TABLES = 50  # the tag can hold about 8000 characters
 
 
@@ -174,9 +175,9 @@ class MLflowCallback(KnowingTracker):
 
     def _find_run(self, mlflow: Any, run: Run) -> Any:
         """The run at MLflow: the one that is named, active, or continued; else a new one."""
-        is_nested = read_flag("MLFLOW_NESTED_RUN")
+        is_nested = read_flag("MLFLOW_NESTED_RUN") or run.trial is not None
         named = os.getenv("MLFLOW_RUN_ID") or (None if is_nested else self._active_id)
-        if named:
+        if named and run.trial is None:  # a trial is a run of its own, with that one as its parent
             return self._client.get_run(named)
         if run.service_id is not None:
             try:
@@ -189,9 +190,14 @@ class MLflowCallback(KnowingTracker):
             logger.warning(
                 "Run %s does not exist at %s any more: a new one begins.", run.service_id, self._uri
             )
-        parent = {"mlflow.parentRunId": self._active_id} if is_nested and self._active_id else {}
+        parent = named or self._active_id
+        tags = {"mlflow.parentRunId": parent} if is_nested and parent else {}
+        if run.search_name:
+            tags[SEARCH_TAG] = run.search_name
         created = self._client.create_run(
-            _find_experiment(self._client, self._uri, run), tags=_find_tags(parent), run_name=run.name
+            _find_experiment(self._client, self._uri, run),
+            tags=_find_tags(tags),
+            run_name=run.trial or run.name,
         )
         run.service_id = created.info.run_id  # so that a second attempt finds it
         return created
@@ -224,8 +230,12 @@ class MLflowCallback(KnowingTracker):
 
 
 def _own_uri(run: Run) -> str:
-    """The address of a database in the run's folder, with the characters escaped that mean more there."""
-    path = str(Path(run.output_dir, "mlflow.db"))
+    """The address of a database in the run's folder, with the characters escaped that mean more there.
+
+    The trials of a search share the one in the folder of the search.
+    """
+    folder = Path(run.output_dir)
+    path = str((folder.parent if run.trial == folder.name else folder) / "mlflow.db")
     return "sqlite:///" + path.replace("%", "%25").replace("?", "%3F")
 
 
@@ -258,6 +268,8 @@ def _find_tags(own: dict[str, str]) -> dict[str, str]:
 
 
 def _list_params(run: Run) -> Iterator[tuple[str, Any]]:
-    """The settings, then what the model's configuration adds: if a limit applies, the settings are kept."""
-    ordered = sorted(run.config.items(), key=lambda item: item[0] not in run.settings)
+    """A trial's values, the settings, then the model's configuration: with a limit, its end is left out."""
+    ordered = sorted(
+        run.config.items(), key=lambda item: (item[0] not in run.trial_params, item[0] not in run.settings)
+    )
     return flatten(ordered, ".") if read_flag("MLFLOW_FLATTEN_PARAMS") else iter(ordered)

@@ -99,7 +99,7 @@ _FIELDS: dict[str, Any] = {
     **dict.fromkeys(("run_id", "name", "project"), str),
     **dict.fromkeys(("logging_dir", "trial"), (str, type(None))),
     **dict.fromkeys(("max_steps", "first_step", "num_logs"), int),
-    **dict.fromkeys(("settings", "model", "versions", "machine"), dict),
+    **dict.fromkeys(("settings", "trial_params", "model", "versions", "machine"), dict),
 }
 _NEEDED = {
     "log": {"step", "logs", "prefixes"},

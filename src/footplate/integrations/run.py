@@ -40,7 +40,8 @@ class Run:
         model: The class, sizes and configuration of the model.
         versions: Versions of Python and of the packages in `REPORTED_PACKAGES`.
         machine: The machine and the process it runs in.
-        trial: Name of the trial, in a search.
+        trial: Name of the trial, in a search; `name` is that of the search then.
+        trial_params: The values that the trial has chosen, also those that no training argument has.
         service_id: The run's id at the tracker's service; None if it has not begun there.
         num_logs: How many logs the run had made when it began or resumed.
         num_sent: How many of its logs the tracker has received; those that a resume makes again are not sent.
@@ -60,6 +61,7 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     trial: str | None = None
+    trial_params: dict[str, Any] = field(default_factory=dict)
     service_id: str | None = None
     num_logs: int = 0
     num_sent: int = 0
@@ -80,8 +82,8 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The model's configuration and the settings in one dictionary; a setting wins over the same name."""
-        return {**self.model.get("config", {}), **self.settings}
+        """The model's configuration, a trial's values and the settings; a setting wins over the same name."""
+        return {**self.model.get("config", {}), **self.trial_params, **self.settings}
 
     @property
     def config_and_size(self) -> dict[str, Any]:
@@ -92,6 +94,11 @@ class Run:
     def trial_name(self) -> str:
         """The name, with the trial's name in a search."""
         return f"{self.name}-{self.trial}" if self.trial else self.name
+
+    @property
+    def search_name(self) -> str | None:
+        """The name of the search that the run is a trial of: trackers group its trials by it."""
+        return self.name if self.trial else None
 
     @property
     def resume_point(self) -> ResumePoint:
@@ -122,6 +129,7 @@ def describe_run(args: TrainingArguments, state: TrainerState, model: Any, run_i
         machine=_describe_machine(),
         num_logs=len(state.log_history),
         trial=state.trial_name,
+        trial_params={name: _as_plain(value) for name, value in (state.trial_params or {}).items()},
         live_model=model,
     )
 
@@ -136,6 +144,10 @@ def find_defaults(arguments: Any) -> dict[str, Any]:
         value = getattr(value, "value", value)  # an enum
         found[entry.name] = value if isinstance(value, (bool, int, float, str, list, dict)) else None
     return found
+
+
+def _as_plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 def _describe_model(model: Any) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def _begin(client: Any, run: Run) -> Any:
             return client.init(
                 project=project or os.getenv("SWANLAB_PROJ_NAME") or run.project,
                 name=run.trial_name,
+                group=run.search_name,
                 mode=mode,
                 id=os.getenv("SWANLAB_RUN_ID") or run.service_id or run.run_id,
                 resume=os.getenv("SWANLAB_RESUME") or "allow",

@@ -71,6 +71,7 @@ class TrackioCallback(KnowingTracker):
         self._service = import_client("trackio").init(
             project=run.project,
             name=run.service_id or run.trial_name,
+            group=run.search_name,
             space_id=run.settings.get("trackio_space_id"),
             bucket_id=run.settings.get("trackio_bucket_id"),
             private=run.settings.get("hub_private_repo"),
