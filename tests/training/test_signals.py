@@ -9,9 +9,11 @@ import sys
 import textwrap
 import threading
 import types
+from pathlib import Path
 
 import pytest
 
+import tiny
 from footplate.training.signals import STOP_SIGNALS, StopSignals, is_interactive
 
 PRELUDE = """
@@ -299,6 +301,34 @@ def test_another_thread_leaves_signals_alone():
     thread.start()
     thread.join()
     assert seen == [(before, 0)]
+
+
+def test_a_run_in_another_thread_is_as_one_in_the_main_thread(tmp_path, caplog):
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    found = []
+
+    def work(folder):
+        trainer = tiny.build_trainer(
+            tmp_path / folder,
+            tiny.Regression(),
+            tiny.regression_data(16),
+            tiny.regression_data(8),
+            max_steps=4,
+            **{"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2},
+        )
+        output = trainer.train()
+        assert Path(tmp_path, folder, "checkpoint-4", "manifest.json").is_file()
+        found.append((output.global_step, output.training_loss, trainer.model.slope.item()))
+
+    work("main")
+    caplog.clear()
+    for number in range(2):
+        thread = threading.Thread(target=work, args=(f"thread-{number}",))
+        thread.start()
+        thread.join()
+    assert found == [found[0]] * 3
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+    assert len([record for record in caplog.records if "signal" in record.getMessage()]) <= 1
 
 
 def test_the_flag_is_set_while_another_thread_works():
