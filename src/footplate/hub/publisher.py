@@ -122,9 +122,8 @@ class Publisher:
     ) -> Future[Any]:
         """Queue the run's folder: model, card and results, without checkpoints; the future has its commit."""
         files = find_run_files(self.folder)
-        place = hold_files(
-            files, self.folder, MODEL_FOLDER
-        )  # the next save must not change what is being sent
+        # the next save must not change what is being sent
+        place = hold_files(files, self.folder, MODEL_FOLDER)
         if place is not None:
             files = {part: place / part for part in files}
         parcel = Parcel([name], message, files, revision, token, snapshot=place)

@@ -206,10 +206,8 @@ def push_saved(trainer: Sharing) -> None:
     if not trainer.args.push_to_hub or (publisher is not None and publisher.is_collecting):
         return
     if publisher is not None and trainer.is_in_train and publisher.is_busy:  # training must not wait
-        if trainer.args.world_size > 1:
-            save_for_push(
-                trainer, publisher
-            )  # other ranks do not know what the first one sends, and save now
+        if trainer.args.world_size > 1:  # other ranks do not know what the first one sends, and save now
+            save_for_push(trainer, publisher)
         publisher.expect([f"{MODEL} of update {trainer.state.global_step}"])
         return
     with contextlib.suppress(PushError):
