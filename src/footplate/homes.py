@@ -9,8 +9,14 @@ from pathlib import Path
 
 @lru_cache(maxsize=1)
 def find_homes() -> dict[str, str]:
-    """The module of each public name: what `public.py` imports, read and not run."""
-    tree = ast.parse(Path(__file__).with_name("public.py").read_text(encoding="utf-8"))
+    """The module of each public name: what `public.py` imports, read and not run.
+
+    Empty where an installation has no sources: then all of them are loaded together.
+    """
+    try:
+        tree = ast.parse(Path(__file__).with_name("public.py").read_text(encoding="utf-8"))
+    except OSError:
+        return {}
     return {
         alias.name: entry.module
         for entry in ast.walk(tree)

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 import tiny
-from footplate import Trainer, TrainerCallback
+from footplate import Trainer, TrainerCallback, comm
+from footplate.search.processes import Worker, dump, environment
 
 SCRIPT = Path(__file__).with_name("side_by_side_script.py")
 
@@ -145,3 +146,37 @@ def test_a_trainer_that_has_travelled_trains_as_the_one_that_stayed(tmp_path):
     first, second = trainer.train(), there.train()
     assert first.training_loss == second.training_loss
     assert trainer.evaluate()["eval_loss"] == there.evaluate()["eval_loss"]
+
+
+def test_each_process_has_its_share_of_cores_and_devices(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    found = [environment(place, 3) for place in range(3)]
+    assert [variables["CUDA_VISIBLE_DEVICES"] for variables in found] == ["4", "5", "4"]
+    assert {variables["OMP_NUM_THREADS"] for variables in found} == {"2"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"backend": "random", "n_jobs": 2}, pytest.param({"backend": "ray"}, marks=pytest.mark.slow)],
+    ids=["n_jobs", "ray"],
+)
+def test_one_of_several_ranks_starts_no_processes(tmp_path, monkeypatch, options):
+    trainer = build(tmp_path)
+    monkeypatch.setattr(comm, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match="one of 2 ranks"):
+        trainer.hyperparameter_search({"learning_rate": [0.1]}, **options)
+
+
+def test_a_process_that_is_replaced_adds_to_the_log(tmp_path):
+    log = tmp_path / "process-0.log"
+    for _ in range(2):
+        worker = Worker(dump(print_line), log, dict(os.environ))
+        worker.process.wait(60)
+        worker.close()
+    assert log.read_text() == "here\nhere\n"
+
+
+def print_line(connection):
+    print("here")

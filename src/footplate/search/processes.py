@@ -24,7 +24,7 @@ class Worker:
 
     Args:
         payload: What it runs, by `dump`.
-        log: The file for what it prints.
+        log: The file that what it prints is added to.
         variables: Its environment.
     """
 
@@ -34,7 +34,7 @@ class Worker:
         self.is_ready = False
         self.connection, theirs = Pipe()
         command = [sys.executable, "-m", "footplate.search.worker", str(theirs.fileno())]
-        with open(log, "wb") as file, theirs:
+        with open(log, "ab") as file, theirs:
             self.process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],

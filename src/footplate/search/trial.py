@@ -149,8 +149,8 @@ def fixed_trial(number: int, params: dict[str, Any], choose: Callable[[Domain], 
 def refuse(domain: Domain) -> Any:
     """Refuse a name that the space did not choose a value for."""
     raise ValueError(
-        f"The trial is asked for {domain.name!r}, which hp_space has not chosen, where only the first rank "
-        f"can choose. Let hp_space choose it too, and read trial.params[{domain.name!r}]."
+        f"model_init asks the trial for {domain.name!r}, which hp_space did not choose. With several ranks, "
+        f"only hp_space can choose values. Choose it there, and read trial.params[{domain.name!r}]."
     )
 
 

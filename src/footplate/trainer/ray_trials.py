@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from footplate import comm
 from footplate.checkpoint.rotation import PREFIX_CHECKPOINT_DIR
 from footplate.outputs import BestRun
 from footplate.search.backends import Options
@@ -33,7 +32,7 @@ from footplate.trainer.trial_runs import Start, find_saved, release, run_one
 def run_by_ray(
     trainer: Training,
     objective: Objective,
-    record: TrialRecord | None,
+    record: TrialRecord,
     num_trials: int | None,
     options: Options,
     ended: Callable[[Outcome], None],
@@ -49,11 +48,6 @@ def run_by_ray(
         ended: Called with each outcome, after it was written.
     """
     args = trainer.args
-    if comm.world_size() > 1 or record is None:
-        raise ValueError(
-            f"backend='ray' starts processes of its own, and this is one of {comm.world_size()} ranks. Start "
-            "the script without a launcher, or choose backend='optuna'."
-        )
     if len(objective.directions) > 1:
         raise ValueError("backend='ray' compares trials by one number. Choose backend='optuna' for several.")
     given = complete_options(

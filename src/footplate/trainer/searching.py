@@ -86,6 +86,7 @@ def search(
     chosen = choose_backend(backend)
     options = read_options(chosen, kwargs)
     check_can_load(trainer, options.load_best)
+    check_is_alone(chosen, options)
     objective = choose_objective(
         compute_objective, direction, args.metric_for_best_model, args.greater_is_better
     )
@@ -124,6 +125,7 @@ def make_trials(
     if backend is HPSearchBackend.RAY:
         from footplate.trainer import ray_trials
 
+        assert progress.record is not None  # one process
         analysis = ray_trials.run_by_ray(
             trainer, objective, progress.record, progress.num_trials, options, progress.ended
         )
@@ -169,6 +171,17 @@ def check_can_load(trainer: Searching, loads_best: bool) -> None:
         raise ValueError(
             "load_best=True loads the checkpoint of the best evaluation, and save_strategy='no' writes none. "
             "Set save_strategy='best'."
+        )
+
+
+def check_is_alone(backend: HPSearchBackend, options: Options) -> None:
+    """Refuse to start processes for trials from one of several ranks."""
+    what = "backend='ray'" if backend is HPSearchBackend.RAY else f"n_jobs={options.num_jobs}"
+    if comm.world_size() > 1 and (backend is HPSearchBackend.RAY or options.num_jobs > 1):
+        raise ValueError(
+            f"{what} starts a process for each trial, and this process is one of {comm.world_size()} ranks. "
+            "Start the script without a launcher; or leave n_jobs unset and choose another backend: then all "
+            "ranks train each trial together."
         )
 
 

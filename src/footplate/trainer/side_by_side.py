@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from footplate import comm
 from footplate.search.desk import Desk
 from footplate.search.objective import Objective
 from footplate.search.outcomes import Outcome
@@ -38,11 +37,6 @@ def run_in_processes(
         caught: Errors that end a trial only.
         ended: Called with each outcome.
     """
-    if comm.world_size() > 1:
-        raise ValueError(
-            f"n_jobs={count} starts processes of its own, and this is one of {comm.world_size()} ranks. "
-            "Start the script without a launcher, or leave n_jobs unset: all ranks train each trial then."
-        )
     release(trainer)
     args = trainer.args
     home, given = args.output_dir, trainer.hp_space

@@ -54,11 +54,14 @@ class Start:
         release(trainer)
         # what is there now stays: the collector need not walk through it after each trial, which in a
         # process with many modules takes longer than a short trial
-        gc.freeze()
+        self._freezes = gc.get_freeze_count() == 0  # else it is the user who does so
+        if self._freezes:
+            gc.freeze()
 
     def close(self) -> None:
         """End the search: the collector sees everything again."""
-        gc.unfreeze()
+        if self._freezes:
+            gc.unfreeze()
 
     def put_back(self) -> None:
         """Make the Trainer as it was, and let go of what the trial has left."""
