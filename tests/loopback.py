@@ -7,12 +7,13 @@ import hashlib
 import json
 import re
 import sys
-import threading
 import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote
+
+from loopback_server import LoopbackServer
 
 TOKEN = "hf_s3cretOfTheLoopback"
 LARGE = (".safetensors", ".bin", ".pt", ".pth")
@@ -31,7 +32,7 @@ class Repo:
         self.commits: list[tuple[str, str, list[str]]] = []  # branch, message, paths
 
 
-class LoopbackHub:
+class LoopbackHub(LoopbackServer):
     """The server; `refuses` holds patterns of requests that are answered with 403, `delay` slows all down."""
 
     def __init__(self) -> None:
@@ -65,14 +66,7 @@ class LoopbackHub:
             def log_message(self, *args: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.serve(Handler)
 
     def handle(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
         path, _, query = path.partition("?")

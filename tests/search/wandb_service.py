@@ -12,11 +12,13 @@ import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from random import Random
 from typing import Any
 
 import yaml
+
+from loopback_server import LoopbackServer
 
 KEY = "f00t" * 10
 ENTITY = "someone"
@@ -63,7 +65,7 @@ class ServiceSweep:
     agents: list[str] = field(default_factory=list)
 
 
-class WandbService:
+class WandbService(LoopbackServer):
     """The server.
 
     `refuses` holds operations that are answered with 403; `stops` the number of heartbeats after which a run
@@ -110,14 +112,7 @@ class WandbService:
             def log_message(self, *args: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.serve(Handler)
 
     def handle(self, path: str, body: bytes, authorization: str) -> tuple[int, Any]:
         if path.startswith(("/sdk/otel", "/uploads/")):  # measurements of the client, and files of a run
