@@ -188,13 +188,13 @@ class CallbackHandler(TrainerCallback):
         kwargs: dict[str, Any],
     ) -> TrainerControl:
         """Tell those before the list, the list, and those after it."""
+        if event in self._silent:
+            return self.call_event(event, args, state, control, **kwargs)
         call = self.call_event
         if event not in FREQUENT_EVENTS:
             self.look_again()  # a script may have assigned a method to a class meanwhile
             if event in OWN_EVENTS and not all(hasattr(callback, event) for callback in self.callbacks):
                 call = CallbackHandler.call_event.__get__(self)  # a library's asks every callback for it
-        if event in self._silent:
-            return call(event, args, state, control, **kwargs)
         control = self._call(self._first.of(event, self.recorders), args, state, control, kwargs)
         control = call(event, args, state, control, **kwargs)
         return self._call(self._last.of(event, self.reporters), args, state, control, kwargs)

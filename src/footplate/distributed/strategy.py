@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,12 @@ from torch import nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
+from footplate.distributed.backward import run_backward
+
 if TYPE_CHECKING:
     from footplate.arguments import TrainingArguments
 
+_kind = attrgetter("requires_grad", "__class__", "dtype", "device", "layout")
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -48,7 +52,10 @@ class Strategy:
 
     def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
         """Add the gradients of `loss`."""
-        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        if kwargs:
+            loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        else:
+            run_backward(loss)
 
     def finish_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """The last micro-batch of an update is done: make its gradients those of all processes."""
@@ -57,21 +64,33 @@ class Strategy:
         """Clip the gradients and return their earlier norm; without a positive `max_norm`, only measure."""
         max_norm = max_norm or 0.0
         gradients = [grad for parameter in parameters if (grad := parameter.grad) is not None]
-        if len({(type(grad), grad.dtype, grad.device, grad.layout) for grad in gradients}) != 1:
+        kinds = set(map(_kind, gradients))
+        if len(kinds) != 1 or kinds.pop()[0]:  # of several kinds, or with a graph of their own
             return _clip_mixed(gradients, max_norm)
-        with torch.no_grad():
-            # the same bits as torch's clip_grad_norm_ in half the time: that one sorts the tensors first
-            norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            if max_norm > 0:
-                torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        # the same bits as torch's clip_grad_norm_ in half the time: that one sorts the tensors first
+        norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        if max_norm > 0:
+            torch._foreach_mul_(gradients, _find_factor(norm, max_norm))
         return norm
 
 
+def _find_factor(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
+    """What gradients are multiplied by: `clamp(max_norm / (norm + 1e-6), max=1)`, by methods in place.
+
+    A number divided by a tensor is computed by torch as the reciprocal times the number.
+    """
+    factor = norm.add(1e-6).reciprocal_()
+    if max_norm != 1.0:
+        factor.mul_(max_norm)
+    return factor.clamp_(max=1.0)
+
+
+@torch.no_grad()
 def _clip_mixed(gradients: list[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """Clip gradients of several dtypes, devices or layouts, or an empty list."""
+    """Clip gradients of any kinds, or an empty list."""
     norm = get_total_norm(gradients)
     if max_norm > 0:
-        factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+        factor = _find_factor(norm, max_norm)
         for gradient in gradients:
             gradient.detach().mul_(factor.to(gradient.device))
     return norm

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from operator import attrgetter, is_
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch.optim import optimizer as torch_optimizer
 
 _TORCH_FOLDER = os.path.dirname(torch_optimizer.__file__)
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-_is_sparse = attrgetter("is_sparse")
+_moments = itemgetter(*_MOMENTS)
+_gradient, _is_sparse = attrgetter("grad"), attrgetter("is_sparse")
 
 
 class KeptStep:
@@ -82,7 +84,17 @@ class KeptStep:
 class _Group:
     """A parameter group, and the lists that its kernel takes, of the parameters that have a gradient now."""
 
-    __slots__ = ("_kernel", "_kinds", "_listed", "_lists", "_params", "is_plain", "settings", "states")
+    __slots__ = (
+        "_kept",
+        "_kernel",
+        "_kinds",
+        "_listed",
+        "_lists",
+        "_params",
+        "is_plain",
+        "settings",
+        "states",
+    )
 
     def __init__(self, settings: dict[str, Any], states: Any) -> None:
         self.settings = settings
@@ -91,6 +103,7 @@ class _Group:
         self._params = [param for param in self._listed if param.grad is not None]
         self.states = [states.get(param, {}) for param in self._params]
         self._lists: tuple[list[Tensor], ...] = ()
+        self._kept: list[Tensor] = []  # those in the lists, state by state
         self._kernel: Any = torch._fused_adam_
         if settings.get("decoupled_weight_decay", True):
             self._kernel = torch._fused_adamw_
@@ -105,6 +118,7 @@ class _Group:
     def make_lists(self) -> None:
         """Collect the moments and counters."""
         self._lists = tuple([state[name] for state in self.states] for name in _MOMENTS)
+        self._kept = [tensor for state in self.states for tensor in _moments(state)]
 
     def find_gradients(self) -> list[Any] | None:
         """The gradients, if nothing has changed but them, the rate and other numbers."""
@@ -114,18 +128,19 @@ class _Group:
             return None
         if not _are_same(settings["params"], self._listed):
             return None
-        gradients = [param.grad for param in self._listed]
-        if list(map(type, gradients)) != self._kinds:
+        gradients = list(map(_gradient, self._listed))
+        if list(map(type, gradients)) != self._kinds or not self._has_kept_moments():
             return None
-        averages, squares, counters = self._lists
-        for state, average, square, counter in zip(self.states, averages, squares, counters, strict=True):
-            if state["exp_avg"] is not average or state["exp_avg_sq"] is not square:
-                return None
-            if state["step"] is not counter:
-                return None
         if len(gradients) > len(self._params):
             gradients = [gradient for gradient in gradients if gradient is not None]
         return None if any(map(_is_sparse, gradients)) else gradients
+
+    def _has_kept_moments(self) -> bool:
+        """Whether the states still hold the tensors that are in the lists."""
+        try:
+            return all(map(is_, chain.from_iterable(map(_moments, self.states)), self._kept))
+        except KeyError:  # something was taken out of a state
+            return False
 
     def step(self, gradients: list[Tensor]) -> None:
         """Call the kernel; the counters are already those of this step."""

@@ -259,10 +259,13 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
 
     def _report(self, model: nn.Module, trial: Any, epoch: int, ignore_keys: list[str] | None) -> None:
         """Let the last joint of an update do what the callbacks asked for."""
-        run = self._current_run
+        run, control, joint = self._current_run, self.control, self._maybe_log_save_evaluate
         run.stopwatch.lap("callbacks")
+        is_asked = control.should_log or control.should_evaluate or control.should_save
+        if not is_asked and getattr(joint, "__func__", None) is _OWN_REPORT:
+            return  # it would do nothing
         traits.call_with_declared(
-            self._maybe_log_save_evaluate,
+            joint,
             tr_loss=run.meter.loss,
             grad_norm=run.grad_norm,
             model=model,
@@ -272,7 +275,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             start_time=run.plan.start_time,
             learning_rate=run.learning_rate,
         )
-        if not traits.is_ours(self._maybe_log_save_evaluate):
+        if not traits.is_ours(joint):
             run.accord.on_report(self.control)
 
     def _accumulate(self, model: nn.Module, loaded: list[Any], num_items: Any) -> bool:
@@ -429,6 +432,9 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         self._event("on_train_end")
         finish_pushes(self)
         return TrainOutput(step, train_loss, metrics)
+
+
+_OWN_REPORT = Training._maybe_log_save_evaluate
 
 
 def tell_seals(trainer: Training) -> None:

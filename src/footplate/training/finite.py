@@ -9,6 +9,14 @@ import torch
 _MAX_KEPT = 256  # losses to keep before they are reduced to a sum and a count on the device
 
 
+def stack_scalars(values: list[torch.Tensor]) -> torch.Tensor:
+    """Values of one element in one tensor, without their graphs."""
+    try:
+        return torch.stack(values).detach()
+    except RuntimeError:  # of several shapes or devices
+        return torch.stack([value.detach().reshape(()).to(values[0].device) for value in values])
+
+
 class FiniteLosses:
     """Keeps the losses of micro-batches on the device, so that a mean can leave out NaN and infinity."""
 
@@ -56,7 +64,7 @@ class FiniteLosses:
     def _fold(self) -> None:
         if not self._losses:
             return
-        values = torch.stack([loss.detach().reshape(()) for loss in self._losses])
+        values = stack_scalars(self._losses)
         values = values if values.device.type == "mps" else values.double()
         is_finite = values.isfinite()
         sums = torch.stack(

@@ -11,7 +11,7 @@ import torch
 
 from footplate import comm
 from footplate.state import ExportableState
-from footplate.training.finite import FiniteLosses
+from footplate.training.finite import FiniteLosses, stack_scalars
 
 logger = logging.getLogger(__name__)
 
@@ -254,8 +254,8 @@ class Meter(ExportableState):
 
     def _count_nonfinite(self) -> None:
         if self._unchecked:
-            values = torch.stack([value.detach().reshape(()).to(self._loss) for value in self._unchecked])
-            self._num_nonfinite += values.isfinite().logical_not_().sum()
+            is_finite = stack_scalars(self._unchecked).isfinite()
+            self._num_nonfinite += is_finite.logical_not_().sum().to(self._loss.device)
             self._unchecked.clear()
 
     def drain(self, step: int, note: Any = None, norm: Scalar | None = None) -> dict[str, float]:
