@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # All cores; tests/conftest.py keeps a small selection in one process. Idle workers take tests from busy ones.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: help demo test test-slow coverage lint types size bench clean
+.PHONY: help demo test test-slow coverage lint types size bench bench-all growth clean
 
 help:
 	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
@@ -23,7 +23,9 @@ help:
 	@echo "make lint       ruff: rules and format"
 	@echo "make types      mypy, strict"
 	@echo "make size       count code, comments and what the Trainer holds, beside the limits"
-	@echo "make bench      footplate beside a hand-written loop, transformers, Lightning and Accelerate"
+	@echo "make bench      footplate beside the loop of an expert: what is reached and what is not, in minutes"
+	@echo "make bench-all  every other benchmark, with transformers, Lightning and Accelerate: more than an hour"
+	@echo "make growth     how cost grows with tensors, rows, lines and checkpoints; draws docs/images/growth-*.svg"
 
 # torch comes first and alone, so that nothing else chooses a build of it.
 $(VENV)/.core: pyproject.toml
@@ -68,7 +70,13 @@ size:
 	@$(PYTHON) tools/size.py $(ARGS)
 
 bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/limits.py $(ARGS)
+
+bench-all: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+growth: $(VENV)/.bench
+	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import time
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +19,7 @@ from measure import (
     show_progress,
     summarize,
 )
+from reports import describe_machine, print_machine, write_report
 from tables import (
     format_kills,
     format_padding,
@@ -105,7 +102,6 @@ PACKERS = {  # the first is the yardstick
 }
 QUESTIONS = {"steps": 80, "eval_steps": 20}
 QUICK_QUESTIONS = {"steps": 2, "eval_steps": 1}
-PACKAGES = ("footplate", "torch", "transformers", "lightning", "accelerate")
 
 
 def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
@@ -343,17 +339,6 @@ BENCHMARKS = {
 }
 
 
-def describe_machine() -> dict[str, Any]:
-    """The versions and the machine that the figures belong to."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return {"python": platform.python_version(), "machine": platform.platform(), "versions": versions}
-
-
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -384,14 +369,10 @@ def main() -> None:
     """Run what was asked for; each table is printed as soon as it is measured."""
     options = parse_options()
     report: dict[str, Any] = {"rounds": options.rounds, "quick": options.quick} | describe_machine()
-    print(", ".join(f"{name} {number}" for name, number in report["versions"].items()))
+    print_machine(report)
     for name in options.only:
         report[name] = BENCHMARKS[name](options)
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / time.strftime("%Y%m%d-%H%M%S.json")
-    path.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    print(f"\nEvery single measurement: {path}")
+    print(f"\nEvery single measurement: {write_report(report)}")
 
 
 if __name__ == "__main__":

@@ -73,11 +73,11 @@ def format_padding(result: Result) -> str:
     return f"{result['padding']:.0%} ({result['shared_mates']:.0%})"
 
 
-def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
+def print_table(title: str, header: list[str], rows: list[list[str]], widest: int = 40) -> None:
     """A Markdown table whose columns also line up in a terminal."""
     # an error is longer than any figure and must not stretch its column
     widths = [
-        max(len(row[column]) for row in [header, *rows] if column < len(row) and len(row[column]) <= 40)
+        max(len(row[column]) for row in [header, *rows] if column < len(row) and len(row[column]) <= widest)
         for column in range(len(header))
     ]
     lines = [header, ["-" * max(3, width) for width in widths], *rows]

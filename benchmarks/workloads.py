@@ -152,6 +152,11 @@ WORKLOADS = {
 }
 
 
+def stack_rows(rows: list[Row]) -> Row:
+    """A batch of rows that are alike."""
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
 class Clock:
     """Collates batches, and reads the time whenever a batch that opens an update is asked for.
 
@@ -171,7 +176,7 @@ class Clock:
         if self.num_calls in self.marks:
             self.readings.append((time.process_time(), time.perf_counter()))
         self.num_calls += 1
-        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return stack_rows(rows)
 
     def report(self) -> dict[str, list[float]]:
         """Seconds from process start to now, and per update in each window; call it after training."""

@@ -87,8 +87,13 @@ def pad(rows: list[Row]) -> Row:
 def read_settings() -> tuple[Settings, nn.Module, Callable[[list[Row]], Any]]:
     """The settings of this process, its model and its collator."""
     settings = Settings(**json.loads(sys.argv[1]))
+    return settings, *build_parts(settings.kind)
+
+
+def build_parts(kind: str) -> tuple[nn.Module, Callable[[list[Row]], Any]]:
+    """The seeded model and the collator of a kind of rows."""
     torch.manual_seed(0)
-    return settings, Classifier(settings.kind), pad if settings.kind == "ragged" else default_collate
+    return Classifier(kind), pad if kind == "ragged" else default_collate
 
 
 def join(parts: list[np.ndarray], num_rows: int) -> np.ndarray:
