@@ -1,0 +1,1 @@
+"""How cost grows: one script per question, which measures one size."""
