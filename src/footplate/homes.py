@@ -1,10 +1,14 @@
-"""Where each public name is defined, so that asking for one loads no other."""
+"""Where names are defined, so that asking for one loads no other."""
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 
 @lru_cache(maxsize=1)
@@ -24,3 +28,21 @@ def find_homes() -> dict[str, str]:
         for alias in entry.names
         if entry.module.startswith("footplate.")
     }
+
+
+def load_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: it loads some of its names when they are first asked for.
+
+    Args:
+        package: Its `__name__`.
+        homes: The module of each of these names.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, found)  # the next look-up does not come here
+        return found
+
+    return load

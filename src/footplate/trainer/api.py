@@ -27,7 +27,6 @@ from footplate.checkpoint.shard_layout import is_sharded_checkpoint
 from footplate.data import loader as loaders
 from footplate.distributed.accelerator import build_accelerator, plan_accelerator, plan_loading
 from footplate.evaluation import metrics as metric_tools
-from footplate.report import History, Plot
 from footplate.state import TRAINER_STATE_NAME, rebuild_callbacks, restore_states
 from footplate.trainer.base import TrainerBase
 from footplate.trainer.trials import set_up_trial, stop_pruned
@@ -38,6 +37,8 @@ from footplate.voice import say
 
 if TYPE_CHECKING:
     from footplate.planning import RunPlan
+    from footplate.report.history import History
+    from footplate.report.page import Plot
 
 logger = logging.getLogger(__name__)
 
@@ -354,6 +355,8 @@ class TrainerApi(TrainerBase):
     @property
     def history(self) -> History:
         """The log history by column: `trainer.history["eval_loss"]`."""
+        from footplate.report.history import History
+
         return History(self.state.log_history)
 
     def plot(self, height: int = 640) -> Plot:
@@ -363,6 +366,8 @@ class TrainerApi(TrainerBase):
             height: Of the frame in a notebook, in pixels.
         """
         name = self.args.run_name or os.path.basename(os.path.abspath(str(self.args.output_dir)))
+        from footplate.report.page import Plot
+
         return Plot(self.state.log_history, name, self.state.max_steps, height)
 
     # ---- callbacks and place ----

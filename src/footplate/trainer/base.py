@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -16,14 +16,16 @@ from footplate.arguments import TrainingArguments
 from footplate.callbacks import CallbackHandler
 from footplate.distributed.strategy import Strategy
 from footplate.evaluation.memory import TrainerMemoryTracker
-from footplate.hub.publisher import Publisher
 from footplate.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
-from footplate.search.session import Session
 from footplate.state import TrainerControl, TrainerState
 from footplate.trainer.evaluation import Evaluation
 from footplate.trainer.run import Run
 from footplate.training import loss as losses
 from footplate.training.loss import LabelSmoother
+
+if TYPE_CHECKING:
+    from footplate.hub.publisher import Publisher
+    from footplate.search.session import Session
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 

@@ -6,24 +6,19 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from footplate.checkpoint.seal import is_whole
-from footplate.hub import facts as card_facts
-from footplate.hub.card import CardFacts, save_card
-from footplate.hub.client import PushError, Repository
-from footplate.hub.contents import MODEL
-from footplate.hub.metadata import DatasetFacts
-from footplate.hub.publisher import Publisher, PushInProgress
-from footplate.hub.results import find_results
 from footplate.outputs import HubStrategy
 from footplate.trainer.api import TrainerApi
 from footplate.training import traits
 
+if TYPE_CHECKING:
+    from footplate.hub.publisher import Publisher, PushInProgress
+
 logger = logging.getLogger(__name__)
 
 SAGEMAKER_PATTERNS = ("*.sagemaker-uploading", "*.sagemaker-uploaded")
-FROM_TRAINER = "generated_from_trainer"  # the tag by which the Hub finds such cards
 
 
 class Sharing(TrainerApi):
@@ -85,10 +80,7 @@ class Sharing(TrainerApi):
         name = kwargs.pop("model_name", None) or publisher.repository.name.split("/")[-1]
         self.create_model_card(model_name=name, **kwargs)
         future = publisher.push_folder(
-            f"{MODEL} of update {self.state.global_step}",
-            commit_message or "End of training",
-            revision,
-            token,
+            name_of_push(self), commit_message or "End of training", revision, token
         )
         return future.result() if blocking else future
 
@@ -147,22 +139,29 @@ class Sharing(TrainerApi):
         """
         if not self.is_world_process_zero():
             return
+        from footplate.hub.card import save_card  # what a card is made of is loaded with the first one
+        from footplate.hub.facts import as_list
+        from footplate.trainer.describing import describe_model, name_datasets
+
         named = name_datasets(self, dataset_tags, dataset, dataset_args)
         found = describe_model(
             self,
             model_name=model_name,
             finetuned_from=finetuned_from,
-            tasks=card_facts.as_list(tasks),
-            tags=card_facts.as_list(tags),
+            tasks=as_list(tasks),
+            tags=as_list(tags),
             datasets=named,
         )
-        found.language, found.license = card_facts.as_list(language), license
+        found.language, found.license = as_list(language), license
         save_card(found, Path(self._current_run.locate(str(self.args.output_dir))))
 
 
 def find_publisher(trainer: Sharing, token: str | None = None, private: bool | None = None) -> Publisher:
     """The Trainer's way to the Hub, made when it is first needed."""
     if trainer._publisher is None:
+        from footplate.hub.client import Repository
+        from footplate.hub.publisher import Publisher
+
         args = trainer.args
         folder = Path(os.path.abspath(trainer._current_run.locate(str(args.output_dir))))
         repository = Repository(
@@ -179,6 +178,13 @@ def open_hub(trainer: Sharing) -> None:
     """Make the repository before training, so that a wrong name or token shows; it cannot stop the run."""
     if trainer.args.push_to_hub and trainer.is_world_process_zero():
         find_publisher(trainer).open()
+
+
+def name_of_push(trainer: Sharing) -> str:
+    """What a push of the model is called where pushes are listed."""
+    from footplate.hub.contents import MODEL
+
+    return f"{MODEL} of update {trainer.state.global_step}"
 
 
 def push_checkpoint(trainer: Sharing, publisher: Publisher, folder: Path) -> None:
@@ -208,8 +214,10 @@ def push_saved(trainer: Sharing) -> None:
     if publisher is not None and trainer.is_in_train and publisher.is_busy:  # training must not wait
         if trainer.args.world_size > 1:  # other ranks do not know what the first one sends, and save now
             save_for_push(trainer, publisher)
-        publisher.expect([f"{MODEL} of update {trainer.state.global_step}"])
+        publisher.expect([name_of_push(trainer)])
         return
+    from footplate.hub.client import PushError
+
     with contextlib.suppress(PushError):
         trainer.push_to_hub(
             commit_message="Model save", revision=trainer.args.hub_revision, blocking=not trainer.is_in_train
@@ -219,9 +227,10 @@ def push_saved(trainer: Sharing) -> None:
 def push_folder(trainer: Sharing, message: str) -> None:
     """Send the run's folder as it is, and wait; if the Hub fails, its warning says what to do."""
     if trainer.args.push_to_hub and trainer.is_world_process_zero():
+        from footplate.hub.client import PushError
+
         with contextlib.suppress(PushError):
-            name = f"{MODEL} of update {trainer.state.global_step}"
-            find_publisher(trainer).push_folder(name, message).result()
+            find_publisher(trainer).push_folder(name_of_push(trainer), message).result()
 
 
 def finish_pushes(trainer: Sharing) -> None:
@@ -232,57 +241,3 @@ def finish_pushes(trainer: Sharing) -> None:
         for folder in publisher.take_postponed():
             push_checkpoint(trainer, publisher, folder)
         publisher.wait_briefly()
-
-
-def name_datasets(trainer: TrainerApi, tags: Any, names: Any, arguments: Any) -> list[DatasetFacts]:
-    """The datasets that were named; else the Trainer's own, if it comes from the Hub."""
-    tags, names, arguments = (card_facts.as_list(given) for given in (tags, names, arguments))
-    own = trainer.eval_dataset if trainer.eval_dataset is not None else trainer.train_dataset
-    sets = list(own.values()) if isinstance(own, dict) else [own]
-    found = card_facts.find_dataset(sets[0]) if sets else None
-    if not tags and not names:
-        return [found] if found is not None else []
-    size = max(len(tags), len(names))
-    rows = zip(*([*given, *[None] * (size - len(given))] for given in (tags, names, arguments)), strict=False)
-    named = [DatasetFacts(name or tag, tag, args=argument) for tag, name, argument in rows]
-    if found is not None and len(named) == 1:
-        named[0].config, named[0].split = found.config, found.split
-    return named
-
-
-def describe_model(
-    trainer: Sharing,
-    *,
-    model_name: str | None = None,
-    finetuned_from: str | None = None,
-    tasks: list[str] | None = None,
-    tags: list[str] | None = None,
-    datasets: list[DatasetFacts] | None = None,
-) -> CardFacts:
-    """What a card says of the Trainer's model, as plain values."""
-    args, model, state = trainer.args, trainer.model, trainer.state
-    name = model_name or Path(str(args.output_dir)).resolve().name
-    base = finetuned_from or card_facts.find_base_model(model)
-    library = card_facts.find_library(model)
-    task = card_facts.find_task(model)
-    is_best = args.load_best_model_at_end and state.best_model_checkpoint is not None
-    sets = trainer.eval_dataset if isinstance(trainer.eval_dataset, dict) else {"": trainer.eval_dataset}
-    rows = {"Training": trainer.train_dataset}
-    rows |= {f"Evaluation ({key})" if key else "Evaluation": value for key, value in sets.items()}
-    return CardFacts(
-        name,
-        library,
-        base_model=base,
-        tags=list(dict.fromkeys([*(tags or []), FROM_TRAINER, *card_facts.find_tags(model, base)])),
-        tasks=tasks or ([task] if task is not None else []),
-        datasets=datasets or [],
-        results=find_results(state.log_history, state.best_global_step if is_best else None),
-        history=state.log_history,
-        settings=card_facts.find_settings(args),
-        other_settings=card_facts.find_other_settings(args),
-        versions=card_facts.find_versions(library),
-        data=card_facts.describe_rows(rows),
-        loading=card_facts.write_loading(
-            model, library, trainer.hub_model_id or args.hub_model_id or name, trainer.processing_class
-        ),
-    )

@@ -16,15 +16,13 @@ from footplate.arguments.derived import apply_log_level
 from footplate.arguments.unsupported import check_supported
 from footplate.batch import has_length
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
-from footplate.data.collators import DataCollatorWithPadding, default_data_collator
+from footplate.data.collators.default import default_data_collator
 from footplate.distributed.strategy import build_strategy
 from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.evaluation.memory_limit import parse_memory_limit
 from footplate.evaluation.streaming import is_streaming
 from footplate.integrations.journal_callback import JournalCallback
 from footplate.integrations.registry import build_trackers
-from footplate.report.callback import ReportCallback
-from footplate.samples import SampleCallback
 from footplate.samples.predictor import Predictor, name_eval_sets
 from footplate.state import TrainerControl
 from footplate.trainer.run import Run
@@ -200,6 +198,8 @@ def find_collator(given: Collator | None, processing_class: Any) -> Collator:
     if given is not None:
         return given
     if hasattr(processing_class, "pad") and hasattr(processing_class, "model_input_names"):
+        from footplate.data.collators.padding import DataCollatorWithPadding
+
         return DataCollatorWithPadding(processing_class)
     return default_data_collator
 
@@ -216,8 +216,12 @@ def build_handler(trainer: Trainer, callbacks: list[Any]) -> CallbackHandler:
     )
     handler.add_callback(default_progress_callback(bool(args.disable_tqdm)))
     if args.show_samples:
+        from footplate.samples.callback import SampleCallback
+
         handler.add_callback(SampleCallback(every=None, count=args.show_samples))
     if args.report:
+        from footplate.report.callback import ReportCallback
+
         handler.recorders.append(JournalCallback())
         handler.reporters.append(ReportCallback())
     # weak: the handler belongs to the Trainer and must not keep it alive

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from footplate.arguments.checks import check_all
 from footplate.arguments.notices import warn_once
 from footplate.arguments.settle import settle
-from footplate.search.outcomes import MAXIMIZE
-from footplate.search.session import Session
-from footplate.search.spaces import hp_params
-from footplate.search.values import set_values, suggest_names
 from footplate.state import TrainerState
 from footplate.trainer.base import TrainerBase
 from footplate.training import loss as losses
 from footplate.training.code import USER_CODE
 from footplate.training.facts import RunFacts, collect_facts
 
+if TYPE_CHECKING:
+    from footplate.search.session import Session
+
 
 def set_up_trial(trainer: TrainerBase, session: Session) -> None:
     """Set folder and settings of the trial under way; what was made of the settings is made again."""
+    from footplate.search.outcomes import MAXIMIZE
+    from footplate.search.values import set_values, suggest_names
+
     args = trainer.args
     home = str(args.output_dir)
     args.run_name = args.run_name or os.path.basename(os.path.abspath(home))  # the group in trackers
@@ -44,8 +46,12 @@ def set_up_trial(trainer: TrainerBase, session: Session) -> None:
 def note_trial(state: TrainerState, trial: Any, session: Session | None) -> None:
     """Note in the state that the run is a trial, its name and its values."""
     state.is_hyper_param_search = trial is not None
-    state.trial_name = session.name if session is not None and trial is not None else None
-    state.trial_params = dict(hp_params(trial)) if trial is not None else None
+    state.trial_name = state.trial_params = None
+    if trial is not None:
+        from footplate.search.spaces import hp_params
+
+        state.trial_name = session.name if session is not None else None
+        state.trial_params = dict(hp_params(trial))
 
 
 def stop_pruned(trainer: TrainerBase) -> None:

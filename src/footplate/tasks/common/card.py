@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from footplate.hub import card
 from footplate.hub.metadata import DatasetFacts
 from footplate.hub.results import split_metrics
-from footplate.trainer.sharing import describe_model
+from footplate.trainer.describing import describe_model
 
 if TYPE_CHECKING:
     from footplate import Trainer
