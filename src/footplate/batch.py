@@ -59,10 +59,10 @@ def labels_of(inputs: Any, label_names: Sequence[str], has_own_loss: bool = Fals
     if not isinstance(inputs, MAPPING):
         return take_labels(inputs, ())[1] if has_own_loss else None
     names = label_names or (["labels"] if has_own_loss else [])
-    if not names or any(inputs.get(name) is None for name in names):
+    labels = [inputs.get(name) for name in names]
+    if not labels or any(value is None for value in labels):
         return None
-    labels = tuple(inputs[name] for name in names)
-    return labels[0] if len(labels) == 1 else labels
+    return labels[0] if len(labels) == 1 else tuple(labels)
 
 
 def find_labels(inputs: Any, label_names: Sequence[str], has_own_loss: bool = False) -> Any:
@@ -101,9 +101,10 @@ def keys_of(batch: Any) -> list[str]:
 
 def outputs_without_loss(outputs: Any, ignore_keys: Collection[str], has_loss: bool) -> Any:
     """What a model answered besides its loss: the bare value where there is one, else a tuple."""
+    answers: Any
     if isinstance(outputs, MAPPING):
         ignored = {*ignore_keys, "loss"} if has_loss else set(ignore_keys)
-        answers: Any = tuple(value for key, value in outputs.items() if key not in ignored)
+        answers = [value for key, value in outputs.items() if key not in ignored]
     elif isinstance(outputs, (tuple, list)):
         # a loss function of the user's own leaves the loss out of the tuple
         first_is_loss = has_loss and isinstance(outputs[0], torch.Tensor) and outputs[0].dim() == 0
@@ -112,8 +113,8 @@ def outputs_without_loss(outputs: Any, ignore_keys: Collection[str], has_loss: b
         return outputs_without_loss(dict(vars(outputs)), ignore_keys, has_loss)
     else:
         return outputs
-    answers = tuple(answer for answer in answers if answer is not None and not _is_cache(answer))
-    return answers[0] if len(answers) == 1 else answers
+    answers = [answer for answer in answers if answer is not None and not _is_cache(answer)]
+    return answers[0] if len(answers) == 1 else tuple(answers)
 
 
 def ignored_outputs(model: Any) -> list[str]:
@@ -124,4 +125,4 @@ def ignored_outputs(model: Any) -> list[str]:
 
 def _is_cache(answer: Any) -> bool:
     """Whether this is what a model keeps for its next token: not a prediction, and not of tensors alone."""
-    return type(answer).__name__.endswith("Cache")
+    return type(answer) is not torch.Tensor and type(answer).__name__.endswith("Cache")

@@ -276,11 +276,13 @@ def rebuild(like: Any, items: Any) -> Any:
 
 def move_to_device(batch: Any, device: torch.device | str, non_blocking: bool = False) -> Any:
     """The batch on `device`, in new containers, so that removing keys does not change the loader's batch."""
-    target = torch.device(device)
-    if type(batch) is dict and all(
-        isinstance(leaf, torch.Tensor) and leaf.device == target for leaf in batch.values()
-    ):
-        return batch.copy()  # the fast path: always taken in training on the CPU
+    target = device if type(device) is torch.device else torch.device(device)
+    if type(batch) is dict:
+        for leaf in batch.values():
+            if not isinstance(leaf, torch.Tensor) or leaf.device != target:
+                break
+        else:
+            return batch.copy()  # the fast path: always taken in training on the CPU
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -296,9 +298,11 @@ def find_batch_size(tensors: Any) -> int | None:
     Args:
         tensors: A tensor, an array, or a nested list, tuple or mapping of them.
     """
-    if isinstance(tensors, (torch.Tensor, np.ndarray)):
+    if type(tensors) is dict:  # the usual batch
+        tensors = tensors.values()
+    elif isinstance(tensors, (torch.Tensor, np.ndarray)):
         return tensors.shape[0] if tensors.ndim else None
-    if isinstance(tensors, (dict, Mapping)):
+    elif isinstance(tensors, Mapping):
         tensors = tensors.values()
     elif not isinstance(tensors, (list, tuple)):
         return None
@@ -337,7 +341,7 @@ def nested_detach(tensors: Any) -> Any:
         tensors: A tensor, or a nested list, tuple or mapping of them; other leaves stay as they are.
     """
     if isinstance(tensors, torch.Tensor):
-        return tensors.detach()
+        return tensors.detach() if tensors.requires_grad else tensors
     return map_nested(lambda leaf: leaf.detach() if isinstance(leaf, torch.Tensor) else leaf, tensors)
 
 

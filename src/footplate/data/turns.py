@@ -33,6 +33,8 @@ class WithTurns:
         return self
 
     def __next__(self) -> tuple[Any, Turn | None]:
+        if not self._is_shared and not self._reads_ahead and not self._ahead:
+            return next(self._batches), None  # the usual pass of one process
         item = self._ahead.popleft() if self._ahead else self._read()
         if self._reads_ahead:
             try:

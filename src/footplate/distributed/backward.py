@@ -49,7 +49,7 @@ def _is_unchanged() -> bool:
 
 
 def _call_engine(loss: Tensor, gradient: Tensor) -> Any:
-    return autograd.Variable._execution_engine.run_backward(  # type: ignore[attr-defined]
+    return autograd.Variable._execution_engine.run_backward(
         (loss,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True
     )
 

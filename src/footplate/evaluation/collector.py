@@ -104,23 +104,26 @@ class Collector:
                 self._items.add(
                     torch.as_tensor(rows if num_items is None else num_items, device=losses.device)
                 )
-        batch = {"predictions": predictions, "labels": labels, "inputs": inputs}
-        for name, tensors in batch.items():
+        for name, tensors in (("predictions", predictions), ("labels", labels), ("inputs", inputs)):
             if tensors is not None:
-                self._buffer(name, batch, num_rows).add(tensors)
+                if not self._buffers and num_rows:
+                    self._project((predictions, labels, inputs), num_rows)
+                buffer = self._buffers.get(name)
+                (self._add_buffer(name) if buffer is None else buffer).add(tensors)
 
-    def _buffer(self, name: str, batch: dict[str, Any], num_rows: int | None) -> NestedBuffer | BatchList:
-        """The buffer of `name`; the first batch decides whether the whole evaluation fits in memory."""
-        if not self._buffers and self._num_here and num_rows:
+    def _project(self, batch: tuple[Any, ...], num_rows: int) -> None:
+        """Let the first batch decide whether the whole evaluation fits in memory."""
+        if self._num_here:
             num_batches = max(1.0, self._num_here / num_rows)
             self._budget.project(math.ceil(nested_bytes(batch) * num_batches))
-        if name not in self._buffers:
-            self._buffers[name] = (
-                NestedBuffer(self._num_here, self._padding_index, self._budget, name)
-                if self._concat
-                else BatchList(self._budget)
-            )
-        return self._buffers[name]
+
+    def _add_buffer(self, name: str) -> NestedBuffer | BatchList:
+        self._buffers[name] = buffer = (
+            NestedBuffer(self._num_here, self._padding_index, self._budget, name)
+            if self._concat
+            else BatchList(self._budget)
+        )
+        return buffer
 
     def _arrays(self, name: str) -> Any:
         return self._buffers[name].arrays() if name in self._buffers else None

@@ -30,20 +30,22 @@ class Store:
         self._budget = budget
         self._map: mmap.mmap | None = None
         self._bytes = np.empty(0, np.uint8)  # the map, as an array
+        self._capacity = 0
         self._file: IO[bytes] | None = None
         self.grow(num_bytes)
 
     def append(self, tensor: torch.Tensor) -> None:
         """Copy a tensor, from any device, to the end."""
-        dtype = stored_dtype(tensor.dtype)
-        start, end = self.used, self.used + tensor.numel() * dtype.itemsize
-        capacity = len(self._bytes)
-        if end > capacity and self._file is None:
-            self.grow(max(end, capacity + max(capacity // 8, MIN_GROWTH)))
-        if self._file is None:
-            self._bytes[start:end].view(dtype)[:] = to_host(tensor).reshape(-1)  # host sync
+        array = to_host(tensor)  # host sync
+        start, end = self.used, self.used + array.nbytes
+        if end > self._capacity and self._file is None:
+            self.grow(max(end, self._capacity + max(self._capacity // 8, MIN_GROWTH)))
+        if self._file is not None:
+            self._save(start, array)
+        elif self._map is not None and array.flags.c_contiguous:
+            self._map[start:end] = array  # type: ignore[call-overload]  # any bytes of that length
         else:
-            self._save(start, to_host(tensor))
+            self._bytes[start:end].view(array.dtype)[:] = array.reshape(-1)
         self.used = end
 
     def fill(self, start: int, rows: np.ndarray, shape: tuple[int, ...], padding: np.ndarray) -> None:
@@ -75,10 +77,10 @@ class Store:
 
     def grow(self, num_bytes: int) -> None:
         """Make room for `num_bytes` in total; on the disk if the budget or the system refuses memory."""
-        if self._file is not None or num_bytes <= len(self._bytes):
+        if self._file is not None or num_bytes <= self._capacity:
             return
         try:
-            if self._budget.take(num_bytes - len(self._bytes)):
+            if self._budget.take(num_bytes - self._capacity):
                 self._resize(num_bytes)
                 return
         except OSError as error:
@@ -104,6 +106,7 @@ class Store:
         finally:
             if self._map is not None:
                 self._bytes = np.frombuffer(self._map, np.uint8)
+            self._capacity = len(self._bytes)
 
     def finish(self) -> np.ndarray:
         """All bytes as one array; nothing may be added after this."""
@@ -133,4 +136,7 @@ def stored_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 def to_host(tensor: torch.Tensor) -> np.ndarray:
     """The tensor as a numpy array of its stored dtype."""
-    return (tensor.float() if stored_dtype(tensor.dtype) == np.float32 else tensor).numpy(force=True)
+    try:
+        return tensor.numpy()  # a view, if it is on the host and numpy has its dtype
+    except (RuntimeError, TypeError):
+        return (tensor.float() if stored_dtype(tensor.dtype) == np.float32 else tensor).numpy(force=True)

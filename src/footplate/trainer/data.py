@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
 import torch
 
-from footplate.batch import has_length
+from footplate.batch import MAPPING, has_length
 from footplate.data import columns, samplers
 from footplate.data.build import build_loader
 from footplate.data.choice import limit_rows
@@ -121,7 +121,7 @@ class Data(TrainerApi):
         if dataset is None or not has_length(dataset):
             return None
         return samplers.build_order(
-            self.args.train_sampling_strategy,
+            samplers.train_strategy(self.args),
             dataset,
             self.args,
             # rows of near-equal length for all ranks: who has short ones would wait for the others
@@ -179,7 +179,7 @@ class Data(TrainerApi):
     def _prepare_inputs(self, inputs: Any) -> Any:
         """A batch as the model takes it. An override must return a batch that may be changed."""
         inputs = self._prepare_input(inputs)
-        if isinstance(inputs, Mapping) and not inputs:
+        if isinstance(inputs, MAPPING) and not inputs:
             raise ValueError(
                 "A batch came out empty: no column of the data is among what "
                 f"{type(self.model).__name__}.forward takes ({self._signature_columns}). Rename the "

@@ -243,7 +243,7 @@ class Evaluating(TrainerApi):
                     has_loss = loss is not None
         if prediction_loss_only:
             return loss, None, None
-        ignored = batch_tools.ignored_outputs(self.model) if ignore_keys is None else ignore_keys
+        ignored = find_ignored(self) if ignore_keys is None else ignore_keys
         logits = batch_tools.outputs_without_loss(outputs, ignored, has_loss)
         return loss, comm.nested_detach(logits), labels
 
@@ -320,6 +320,16 @@ class Evaluating(TrainerApi):
             model = self.torch_jit_model_eval(model, dataloader, training=False)
             self.jit_compilation_time = round(time.time() - start_time, 4)
         return model
+
+
+def find_ignored(trainer: Evaluating) -> list[str]:
+    """The keys of the model's outputs to leave out, looked up once in an evaluation."""
+    evaluation = trainer._current_evaluation
+    if evaluation is None:
+        return batch_tools.ignored_outputs(trainer.model)
+    if evaluation.ignored_outputs is None:
+        evaluation.ignored_outputs = batch_tools.ignored_outputs(trainer.model)
+    return evaluation.ignored_outputs
 
 
 def gather_padded(accelerator: Any, tensors: Any) -> Any:

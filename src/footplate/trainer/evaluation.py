@@ -44,6 +44,7 @@ class Evaluation:
         # a signal may end it: the loop, which asked for it, makes it again after a resume
         self.is_repeatable: bool = outer is not None and outer.is_repeatable
         self.records: Records | None = None  # what record() gives, while batches go by
+        self.ignored_outputs: list[str] | None = None  # those of the model, looked up with the first batch
         self.batch_weight = 1.0  # rows or items of the batch under way
         self.weight = 0.0  # rows or items of the whole pass; of a round, those of its last pass
 
