@@ -71,6 +71,14 @@ def measure_checkpoints(options: argparse.Namespace) -> Lines:
     }
 
 
+def measure_history(options: argparse.Namespace) -> Lines:
+    """CPU milliseconds per save and the update before it when so many lines were logged."""
+    lines: Lines = {"footplate": []}
+    for size in (10, 100) if options.quick else (10, 100, 1_000, 10_000, 100_000):
+        add_medians(lines, size, run("history", {"size": size}), scale=1e3)
+    return lines
+
+
 def measure_positions(
     script: str, short: list[int], long: list[int], settings: Result, scale: float
 ) -> Points:
@@ -97,6 +105,7 @@ GROWTHS: dict[str, tuple[Callable[[argparse.Namespace], Lines], str, str]] = {
     "rows": (measure_rows, "rows of one evaluation, batch 8", "CPU µs per row"),
     "lines": (measure_lines, "lines logged so far", "CPU µs per update"),
     "checkpoints": (measure_checkpoints, "checkpoints written so far", "CPU ms per update with a save"),
+    "history": (measure_history, "lines logged before a save", "CPU ms per update with a save"),
 }
 
 
