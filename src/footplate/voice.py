@@ -40,7 +40,7 @@ def _write(text: str, stream: TextIO) -> None:
     # a character that the encoding does not have must not stop training
     text = text.encode(encoding, "backslashreplace").decode(encoding)
     bars = sys.modules.get("tqdm")  # if it is not imported, there is no bar
-    if bars is not None:
+    if bars is not None and getattr(bars.tqdm, "_instances", True):
         bars.tqdm.write(text, file=stream)  # takes open bars away, writes, draws them again
     else:
         stream.write(text + "\n")

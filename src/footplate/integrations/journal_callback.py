@@ -68,7 +68,7 @@ class JournalCallback(TrainerCallback):
                 number=len(state.log_history),
                 logs=logs or {},
                 prefixes=list(kwargs.get("metric_prefixes", ())),
-                seconds={name: round(value, 6) for name, value in (seconds or {}).items()},
+                seconds=seconds or {},
                 **({"ranks": kwargs["ranks"]} if "ranks" in kwargs else {}),
             )
 

@@ -107,7 +107,8 @@ class ReportWriter:
 
     def request(self) -> None:
         """Ask for a page; returns at once."""
-        self._wanted.set()
+        if not self._wanted.is_set():
+            self._wanted.set()
         self._is_due = True
         if self._thread is None and not self._has_no_thread:
             self._stopped.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +17,11 @@ from footplate.training.finite import FiniteLosses, stack_scalars
 logger = logging.getLogger(__name__)
 
 _MAX_UNCHECKED = 256  # scalars to keep before they are reduced to one count on the device
+_FEW = 8  # scalars that a log reads as they are: as many kernels as a count takes would cost more
 
 
 Scalar = torch.Tensor | float
+_kind = attrgetter("device", "dtype", "ndim")
 _RESERVED = frozenset(("loss", "grad_norm", "learning_rate", "epoch", "step"))
 
 
@@ -34,11 +37,14 @@ def read_numbers(values: Sequence[Scalar]) -> list[float]:
         values: Tensors of one element, or plain numbers.
     """
     plain = [value for value in values if type(value) is torch.Tensor]  # a sharded one is read alone
-    device = plain[0].device if plain else None
-    # of different devices, or on one without double precision, one by one
-    if device is None or device.type == "mps" or any(value.device != device for value in plain):
-        return [float(value) for value in values]
-    found = iter(torch.stack([value.detach().reshape(()).double() for value in plain]).tolist())
+    kinds = set(map(_kind, plain))
+    if len(kinds) == 1 and not plain[0].dim():
+        joined = torch.stack(plain)
+    elif len({device for device, *_ in kinds}) != 1 or plain[0].device.type == "mps":
+        return [float(value) for value in values]  # one by one; mps has no double precision
+    else:
+        joined = torch.stack([value.detach().reshape(()).double() for value in plain])
+    found = iter(joined.tolist())
     return [next(found) if type(value) is torch.Tensor else float(value) for value in values]
 
 
@@ -123,6 +129,7 @@ class Meter(ExportableState):
         self._recorded_in: dict[str, int] = {}  # the update that last recorded a name
         self._unchecked: list[torch.Tensor] = []
         self._num_nonfinite = torch.zeros((), dtype=torch.long, device=device)
+        self._is_counted = False  # whether a count was added to that since the last log
         self._num_refused = 0
         self._num_tokens: int | torch.Tensor = 0
         self._before: _Before | None = None
@@ -152,6 +159,7 @@ class Meter(ExportableState):
         self.total_loss, self.first_step = sums["total_loss"], sums["first_step"]
         self.last_logged_step, self._num_refused = sums["last_logged_step"], sums["num_refused"]
         self._num_nonfinite.fill_(sums["num_nonfinite"][0])
+        self._is_counted = True
         self.num_nonfinite_total = sums["num_nonfinite"][1]
         self._records.restore(sums["records"])
         self._finite.restore(sums.get("finite", [0.0, 0.0, 0.0]), self._loss.device)
@@ -256,6 +264,7 @@ class Meter(ExportableState):
         if self._unchecked:
             is_finite = stack_scalars(self._unchecked).isfinite()
             self._num_nonfinite += is_finite.logical_not_().sum().to(self._loss.device)
+            self._is_counted = True
             self._unchecked.clear()
 
     def drain(self, step: int, note: Any = None, norm: Scalar | None = None) -> dict[str, float]:
@@ -266,9 +275,15 @@ class Meter(ExportableState):
             note: A plain value that every rank gets of every other, in `notes`, with the same exchange.
             norm: The norm of the gradients, which is logged too if it is given.
         """
-        self._count_nonfinite()
-        values = [self.loss, self._num_nonfinite, 0.0 if norm is None else norm, *self._records.sums()]
-        total, count, length, *sums = read_numbers(values)  # host sync
+        if len(self._unchecked) > _FEW:
+            self._count_nonfinite()
+        unchecked, self._unchecked = self._unchecked, []
+        values = [self.loss, 0.0 if norm is None else norm, *unchecked, *self._records.sums()]
+        if self._is_counted:
+            values.append(self._num_nonfinite)
+        total, length, *rest = read_numbers(values)  # host sync
+        checked, sums = rest[: len(unchecked)], rest[len(unchecked) : len(rest) - self._is_counted]
+        count = sum(not math.isfinite(value) for value in checked) + (rest[-1] if self._is_counted else 0)
         own = self._finite.drain(total)
         self._loss.zero_()
         found = comm.gather_objects((own, self._records.totals_of(sums), int(count), note))
@@ -290,7 +305,9 @@ class Meter(ExportableState):
         return kept[0] if len(kept) == 1 else float(torch.tensor(kept, dtype=self._loss.dtype).mean())
 
     def _report_nonfinite(self, count: int, step: int) -> dict[str, float]:
-        self._num_nonfinite.zero_()
+        if self._is_counted:
+            self._num_nonfinite.zero_()
+            self._is_counted = False
         if not count:
             return {}
         if not self.num_nonfinite_total:
