@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import threading
 from collections import deque
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 import torch
 
 import tiny
-from footplate import Trainer
-from footplate.checkpoint import files
+from footplate import Trainer, rng
+from footplate.checkpoint import files, hashing
 from footplate.checkpoint.files import load_plain
 from footplate.checkpoint.publish import Contents, publish_checkpoint
 from footplate.checkpoint.saves import Saves
+from footplate.checkpoint.seal import verify_checkpoint
+from footplate.checkpoint.weights import save_weights
 
 
 class Memory(torch.optim.lr_scheduler.LambdaLR):
@@ -142,3 +145,65 @@ def test_a_schedule_that_changes_while_it_is_written_is_written_as_it_was(tmp_pa
     stored = load_plain(tmp_path / "checkpoint-1" / "scheduler.pt")
     assert stored["recent"] == deque([1.0])
     assert stored["rates"].tolist() == [1, 1]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A checkpoint whose files are larger than the buffer that they are written through."""
+    folder = tmp_path_factory.mktemp("large") / "checkpoint-1"
+    model = torch.nn.Linear(2100, 2100)
+    optimizer = {"state": {0: {"exp_avg": torch.randn(5_000_000)}}}
+    contents = Contents("{}", optimizer=optimizer)
+    publish_checkpoint(folder, lambda staging: save_weights(model, staging), contents)
+    return folder
+
+
+def damage_bit(data: bytearray, at: int) -> None:
+    data[at] ^= 128
+
+
+def damage_order(data: bytearray, at: int) -> None:
+    start = at // 4096 * 4096
+    data[start : start + 8192] = data[start + 4096 : start + 8192] + data[start : start + 4096]
+
+
+def damage_page(data: bytearray, at: int) -> None:
+    start = at // 4096 * 4096
+    data[start : start + 4096] = bytes(4096)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt"])
+@pytest.mark.parametrize("damage", [damage_bit, damage_order, damage_page])
+def test_damage_anywhere_in_a_large_file_is_found(damage, name, large):
+    path = large / name
+    original = path.read_bytes()
+    assert verify_checkpoint(large).is_intact
+    try:
+        for at in (9000, len(original) // 2 + 7, len(original) - 600_000):
+            data = bytearray(original)
+            damage(data, at)
+            path.write_bytes(data)
+            reason = verify_checkpoint(large).reason
+            assert reason == f"{name} has changed since it was written"
+        path.write_bytes(original[:-1])
+        assert verify_checkpoint(large).reason == f"{name} has {len(original) - 1} bytes of {len(original)}"
+    finally:
+        path.write_bytes(original)
+    assert verify_checkpoint(large).is_intact
+
+
+def test_what_footplate_writes_is_hashed_while_it_is_written(tmp_path, monkeypatch):
+    read: list[str] = []
+
+    def hash_file(file: Any, name: str = "page-sums") -> str:
+        read.append(Path(file.name).name)
+        return hashing.hash_file(file, name)
+
+    monkeypatch.setattr(importlib.import_module("footplate.checkpoint.seal"), "hash_file", hash_file)
+    contents = Contents("{}", optimizer={"a": torch.ones(9)}, schedule={"b": 1}, rng=rng.capture())
+    publish_checkpoint(
+        tmp_path / "checkpoint-1", lambda folder: save_weights(torch.nn.Linear(3, 2), folder), contents
+    )
+    assert read == ["trainer_state.json"]
+    monkeypatch.undo()
+    assert verify_checkpoint(tmp_path / "checkpoint-1").is_intact

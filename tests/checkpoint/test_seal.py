@@ -18,8 +18,12 @@ import torch
 import transformers
 
 import tiny
+from footplate.checkpoint.files import save_plain
+from footplate.checkpoint.hashing import hash_file
 from footplate.checkpoint.rotation import find_last_checkpoint, rotate_checkpoints
 from footplate.checkpoint.seal import discard, is_whole, seal, staging_folder, verify_checkpoint
+from footplate.checkpoint.stream import collecting_hashes
+from footplate.checkpoint.tensors import save_tensors
 
 OS_CALLS = [
     (builtins, "open"),
@@ -84,7 +88,7 @@ def test_a_sealed_folder_holds_what_was_written_and_a_manifest_of_it(checkpoint)
     manifest = json.loads((checkpoint / "manifest.json").read_text())
     assert manifest["format"] == 1
     assert manifest["files"] == {
-        name: {"size": len(data), "hash": hashlib.new(manifest["algorithm"], data).hexdigest()}
+        name: {"size": len(data), "hash": hash_file(io.BytesIO(data), manifest["algorithm"])}
         for name, data in CONTENTS[1].items()
     }
     assert {name: (checkpoint / name).read_bytes() for name in CONTENTS[1]} == CONTENTS[1]
@@ -99,7 +103,71 @@ def test_a_file_larger_than_a_chunk_is_hashed_in_full(tmp_path):
     (staging / "model.bin").write_bytes(data)
     seal(staging, tmp_path / "checkpoint-1")
     manifest = json.loads((tmp_path / "checkpoint-1" / "manifest.json").read_text())
-    assert manifest["files"]["model.bin"]["hash"] == hashlib.sha256(data).hexdigest()
+    assert manifest["algorithm"] == "page-sums"
+    assert manifest["files"]["model.bin"]["hash"] == hash_file(io.BytesIO(data))
+
+
+def seal_as_earlier_versions(folder, algorithm="sha256"):
+    """Write the manifest that versions before the fast hash wrote."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    files = {
+        name: {
+            "size": entry["size"],
+            "hash": hashlib.new(algorithm, (folder / name).read_bytes()).hexdigest(),
+        }
+        for name, entry in manifest["files"].items()
+    }
+    path.write_text(json.dumps({"format": 1, "algorithm": algorithm, "files": files}, indent=1))
+
+
+def test_a_manifest_of_an_earlier_version_verifies_as_before(checkpoint):
+    seal_as_earlier_versions(checkpoint)
+    assert verify_checkpoint(checkpoint) == (True, "", True)
+    data = bytearray((checkpoint / "optimizer.pt").read_bytes())
+    data[len(data) // 2] ^= 4
+    (checkpoint / "optimizer.pt").write_bytes(data)
+    assert verify_checkpoint(checkpoint).reason == "optimizer.pt has changed since it was written"
+    assert find_last_checkpoint(checkpoint.parent) is None
+
+
+def test_a_manifest_with_a_hash_that_nobody_knows_is_refused_with_those_known(checkpoint):
+    seal_as_earlier_versions(checkpoint, "md5")
+    reason = verify_checkpoint(checkpoint).reason
+    assert "'md5'" in reason
+    assert "'page-sums' or 'sha256'" in reason
+
+
+def test_a_file_that_was_hashed_while_it_was_written_is_not_read_again(tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    with collecting_hashes() as hashes:
+        save_tensors({"w": torch.ones(64)}, staging / "model.safetensors")
+        save_plain({"a": torch.ones(64)}, staging / "optimizer.pt")
+    (staging / "notes.txt").write_text("by somebody else")
+    marked = {path: written._replace(hash=f"of {path.name}") for path, written in hashes.items()}
+    seal(staging, tmp_path / "checkpoint-1", hashes=marked)
+    files = json.loads((tmp_path / "checkpoint-1" / "manifest.json").read_text())["files"]
+    assert files["model.safetensors"]["hash"] == "of model.safetensors"
+    assert files["optimizer.pt"]["hash"] == "of optimizer.pt"
+    assert files["notes.txt"]["hash"] == hash_file(io.BytesIO(b"by somebody else"))
+
+
+@pytest.mark.parametrize("change", ["in place", "replaced", "longer"])
+def test_a_file_that_somebody_changed_after_it_was_written_is_read(change, tmp_path):
+    staging = staging_folder(tmp_path / "checkpoint-1")
+    path = staging / "model.safetensors"
+    with collecting_hashes() as hashes:
+        save_tensors({"w": torch.ones(64)}, path)
+    if change == "in place":
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"!")
+    elif change == "replaced":
+        safetensors.torch.save_file({"w": torch.zeros(64)}, path)
+    else:
+        safetensors.torch.save_file({"w": torch.zeros(65)}, path)
+    seal(staging, tmp_path / "checkpoint-1", hashes=hashes)
+    assert verify_checkpoint(tmp_path / "checkpoint-1").is_intact
 
 
 def test_the_staging_folder_has_the_final_name_in_a_hidden_folder_and_is_empty(tmp_path):

@@ -1,8 +1,11 @@
 """Names and shared tensors in a state dictionary."""
 
+import json
+
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from footplate.checkpoint.tensors import find_aliases, load_tensors, save_tensors, strip_wrappers, to_names_of
 
@@ -64,3 +67,62 @@ def test_tensors_of_every_kind_come_back(dtype, shape, tmp_path):
     back = load_tensors(tmp_path / "x.safetensors")
     assert back["a"].dtype == dtype
     assert torch.equal(back["a"], tensor)
+
+
+def test_the_file_is_the_one_that_safetensors_writes(tmp_path):
+    state = {
+        "half": torch.randn(3, 5).half(),
+        "b": torch.randn(7, 3),
+        "a": torch.randn(4),
+        "wide": torch.arange(3),
+        "flags": torch.tensor([True, False]),
+        "one": torch.tensor(2.5),
+        "none": torch.empty(0, 3),
+        'odd "name" ü': torch.zeros(2, dtype=torch.uint8),
+    }
+    save_tensors(state, tmp_path / "own.safetensors")
+    save_file(state, tmp_path / "other.safetensors", metadata={"format": "pt"})
+    own, other = load_file(tmp_path / "own.safetensors"), load_file(tmp_path / "other.safetensors")
+    assert own.keys() == other.keys() == state.keys()
+    assert all(torch.equal(own[name], other[name]) and own[name].dtype == state[name].dtype for name in state)
+    with (
+        safe_open(tmp_path / "own.safetensors", "pt") as first,
+        safe_open(tmp_path / "other.safetensors", "pt") as second,
+    ):
+        assert first.metadata() == second.metadata()
+    data = (tmp_path / "own.safetensors").read_bytes()
+    num_bytes = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + num_bytes])
+    starts = {name: 8 + num_bytes + header[name]["data_offsets"][0] for name in state}
+    assert all(start % state[name].element_size() == 0 for name, start in starts.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.uint16], ids=str)
+def test_kinds_of_tensors_that_are_rare_come_back_too(dtype, tmp_path):
+    tensor = torch.tensor([1.0, 2.0]).to(dtype)
+    save_tensors({"a": tensor, "b": torch.ones(2)}, tmp_path / "x.safetensors")
+    back = load_tensors(tmp_path / "x.safetensors")
+    assert back["a"].dtype == dtype
+    assert back["a"].view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
+
+
+def test_parts_of_a_larger_tensor_are_written_alone(tmp_path):
+    whole = torch.arange(2_000_000.0)
+    save_tensors(
+        {"row": whole[5:9], "steps": whole[::1000], "minus": torch._neg_view(whole[:3])},
+        tmp_path / "x.safetensors",
+    )
+    back = load_tensors(tmp_path / "x.safetensors")
+    assert back["row"].tolist() == [5, 6, 7, 8]
+    assert torch.equal(back["steps"], whole[::1000])
+    assert back["minus"].tolist() == [0, -1, -2]
+    assert (tmp_path / "x.safetensors").stat().st_size < 20_000
+
+
+def test_a_model_that_is_mapped_from_the_file_can_be_saved_over_it(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_tensors({"a": torch.arange(100_000.0)}, path)
+    with safe_open(path, "pt") as file:
+        mapped = file.get_tensor("a")
+    save_tensors({"a": mapped}, path)
+    assert torch.equal(load_tensors(path)["a"], torch.arange(100_000.0))

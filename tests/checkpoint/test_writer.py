@@ -7,8 +7,10 @@ import sys
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import pytest
+import torch
 
 from footplate.checkpoint import writer
 from footplate.checkpoint.writer import BackgroundWriter
@@ -44,6 +46,46 @@ def test_in_place_the_job_runs_in_the_caller():
     background.submit(lambda: threads.append(threading.current_thread()), "writing")
     assert threads == [threading.current_thread()]
     assert background.join() is None
+
+
+def read_niceness(thread):
+    """The priority of a thread of this process, as the system tells it."""
+    after_name = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+    return int(after_name[16])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+def test_the_thread_has_a_low_priority_and_no_other_has():
+    background, found = BackgroundWriter(), {}
+    own = read_niceness(threading.get_native_id())
+
+    def job():
+        torch.ones(10_000_000).add_(1)  # may start threads that compute
+        for thread in map(int, os.listdir("/proc/self/task")):
+            found[thread == threading.get_native_id()] = read_niceness(thread)
+
+    background.submit(job, "writing")
+    assert background.join() is None
+    assert found[True] == min(own + writer.NICER_BY, 19)
+    torch.ones(10_000_000).add_(1)
+    assert {read_niceness(thread) for thread in os.listdir("/proc/self/task")} == {own}
+
+
+def test_in_place_the_priority_of_the_caller_stays():
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    background = BackgroundWriter(write_in_place=True)
+    background.submit(lambda: None, "writing")
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ProcessLookupError(3, "None")])
+@pytest.mark.parametrize("call", ["getpriority", "setpriority"])
+def test_a_system_that_refuses_another_priority_does_not_matter(error, call, monkeypatch):
+    monkeypatch.setattr(os, call, lambda *values: fail(error)())
+    background, done = BackgroundWriter(), []
+    background.submit(lambda: done.append(1), "writing")
+    assert background.join() is None
+    assert done == [1]
 
 
 def test_at_most_one_job_runs():

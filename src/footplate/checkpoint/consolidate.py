@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,8 +12,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from footplate.checkpoint.hashing import HASH_NAME, start_hash
 from footplate.checkpoint.kinds import MAX_INDEX_BYTES, holds_weights, is_read_by_resume
-from footplate.checkpoint.seal import HASH_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES, read_manifest
+from footplate.checkpoint.safe_header import Listed, build_header
+from footplate.checkpoint.seal import MANIFEST_NAME, MAX_MANIFEST_BYTES, read_manifest
 from footplate.checkpoint.shard_layout import MODEL_SHARDS, Part, Stored, is_sharded_checkpoint, read_sharded
 from footplate.disk import open_regular, read_json, replacing
 
@@ -53,8 +54,9 @@ def consolidate(
     stored, aliases = read_sharded(source / MODEL_SHARDS)
     sources = _find_sources(stored)
     target.mkdir(parents=True, exist_ok=True)
+    algorithm = HASH_NAME
     if (target / MANIFEST_NAME).is_file():
-        read_manifest(target)  # raises if it is damaged, before anything is written
+        algorithm = read_manifest(target).algorithm  # raises if it is damaged, before anything is written
     files = _split(sources, max_file_bytes)
     names = [WEIGHTS_NAME]
     if len(files) > 1:
@@ -62,11 +64,11 @@ def consolidate(
     entries: dict[str, Any] = {}
     with ExitStack() as stack:  # all files are written before the first takes its name
         for name, tensors in zip(names, files, strict=True):
-            file = HashedFile(stack.enter_context(replacing(target / name)))
+            file = HashedFile(stack.enter_context(replacing(target / name)), algorithm)
             _write_file(file, {tensor: stored[tensor] for tensor in tensors}, sources, aliases)
             entries[name] = file.finish()
         if len(files) > 1:
-            file = HashedFile(stack.enter_context(replacing(target / INDEX_NAME)))
+            file = HashedFile(stack.enter_context(replacing(target / INDEX_NAME)), algorithm)
             file.write(_describe(names, files, sources))
             entries[INDEX_NAME] = file.finish()
     _update_manifest(target, entries, _remove_earlier(target, entries))
@@ -77,9 +79,9 @@ def consolidate(
 class HashedFile:
     """A file that is written from start to end, and what the manifest of a checkpoint says of it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, algorithm: str) -> None:
         self.file = file
-        self.digest = hashlib.new(HASH_NAME)
+        self.digest = start_hash(algorithm)
         self.num_bytes = 0
 
     def write(self, block: bytes) -> None:
@@ -145,15 +147,11 @@ def _write_file(
 ) -> None:
     """Write a safetensors file, tensor after tensor."""
     own_aliases = {alias: name for alias, name in aliases.items() if name in tensors}
-    header: dict[str, Any] = {"__metadata__": {**own_aliases, "format": "pt"}}
-    place = 0
-    for name, tensor in tensors.items():
-        end = place + sum(source.num_bytes for source in sources[name])
-        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [place, end]}
-        place = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # readers expect the tensors at a multiple of eight
-    file.write(len(text).to_bytes(8, "little") + text)
+    listed = [
+        Listed(name, tensor.dtype, tensor.shape, sum(source.num_bytes for source in sources[name]))
+        for name, tensor in tensors.items()
+    ]
+    file.write(build_header(listed, {**own_aliases, "format": "pt"}))
     for name, tensor in tensors.items():
         for block in _read_blocks(tensor, sources[name]):
             file.write(block)
@@ -206,7 +204,7 @@ def _update_manifest(target: Path, entries: Mapping[str, Any], removed: Collecti
     if not path.is_file():
         return
     manifest = read_json(path, MAX_MANIFEST_BYTES)
-    listed = read_manifest(target)
+    listed = read_manifest(target).files
     manifest["files"] = {name: entry for name, entry in listed.items() if name not in removed} | dict(entries)
     with replacing(path) as file:
         file.write(json.dumps(manifest, indent=1).encode())

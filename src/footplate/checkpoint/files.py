@@ -8,12 +8,13 @@ import zipfile
 from collections import OrderedDict, deque
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import torch
 
 from footplate.checkpoint.stand_ins import NUMERIC_KINDS, read_with_stand_ins
+from footplate.checkpoint.stream import writing
 from footplate.comm import map_nested
 from footplate.disk import open_regular
 
@@ -32,7 +33,8 @@ def save_plain(values: Any, path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     plain = map_nested(_plain_leaf, values)
-    torch.save(plain, path)
+    with writing(path) as stream:
+        torch.save(plain, cast(IO[bytes], stream))
     new = _find_kinds(plain) - _readable
     if not new:
         return

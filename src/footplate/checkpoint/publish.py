@@ -20,6 +20,7 @@ from footplate.checkpoint.rng import save_rng
 from footplate.checkpoint.runs import belongs_to, is_written_by_a_run
 from footplate.checkpoint.seal import discard, find_files, read_manifest, seal, staging_folder
 from footplate.checkpoint.space import check_free_space, is_out_of_space
+from footplate.checkpoint.stream import collecting_hashes
 from footplate.state import TRAINER_STATE_NAME
 
 LOADER_NAME = "loader.pt"
@@ -81,10 +82,11 @@ def publish_checkpoint(
         try:
             check_free_space(Path(final).parent, contents.num_bytes)
             staging = staging_folder(final)
-            save_model(str(staging))
-            contents.save(staging)
+            with collecting_hashes() as hashes:
+                save_model(str(staging))
+                contents.save(staging)
             carried = carry_over(Path(final), staging, contents.run_id, contents.began_at)
-            seal(staging, final, contents.run_id, carried)
+            seal(staging, final, contents.run_id, carried, hashes)
             return
         except BaseException as error:
             is_full = is_out_of_space(error, Path(final).parent)  # before the next line makes room again
@@ -113,7 +115,7 @@ def carry_over(final: Path, staging: Path, run_id: str, began_at: float) -> list
         return []
     listed: Container[str] = ()
     with contextlib.suppress(OSError, ValueError):
-        listed = read_manifest(final)
+        listed = read_manifest(final).files
     is_checkpoint = is_written_by_a_run(final)
     is_of_another = is_checkpoint and not belongs_to(final, run_id)
     carried = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -13,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from footplate.checkpoint.hashing import HASH_NAME, HASH_NAMES, Written, hash_file
 from footplate.checkpoint.kinds import (
     check_ending,
     check_header,
@@ -27,8 +27,6 @@ from footplate.state import TRAINER_STATE_NAME
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = 1
-# measured: with the processor's instructions for it, the fastest secure hash of hashlib
-HASH_NAME = "sha256"
 MAX_MANIFEST_BYTES = 64 << 20  # a file takes some hundred bytes in it
 MAX_STATE_BYTES = 1 << 30
 
@@ -45,6 +43,13 @@ class Verdict(NamedTuple):
     is_intact: bool
     reason: str
     has_manifest: bool
+
+
+class Manifest(NamedTuple):
+    """The name of the hash, and size and hash of each file."""
+
+    algorithm: str
+    files: dict[str, dict[str, Any]]
 
 
 def hidden_sibling(final: Path, purpose: str) -> Path:
@@ -74,7 +79,13 @@ def staging_folder(final: Folder) -> Path:
     return staging
 
 
-def seal(staging: Folder, final: Folder, run_id: str = "", unlisted: Collection[str] = ()) -> None:
+def seal(
+    staging: Folder,
+    final: Folder,
+    run_id: str = "",
+    unlisted: Collection[str] = (),
+    hashes: Mapping[Path, Written] | None = None,
+) -> None:
     """Flush every file, write the manifest, and rename the folder to `final`, replacing one of that name.
 
     A folder that does not hold a model is refused.
@@ -85,12 +96,14 @@ def seal(staging: Folder, final: Folder, run_id: str = "", unlisted: Collection[
         run_id: The run that writes it, for the manifest: somebody may remove the state, which says it too.
         unlisted: Files that somebody may change again, so that the manifest does not name them, unless a
             resume reads them.
+        hashes: Of files that were hashed as they were written; a file that has changed since is read.
     """
     staging, final = Path(staging), Path(final)
     names = list(find_files(staging))
     _check_holds_model(staging, names)
     follow_umask(staging / name for name in names if name.endswith(".safetensors"))
-    entries = {name: _flush_and_describe(staging / name) for name in names}
+    known = hashes or {}
+    entries = {name: _flush_and_describe(staging / name, known.get(staging / name)) for name in names}
     for name in unlisted:
         if not is_read_by_resume(name):
             del entries[name]
@@ -173,20 +186,14 @@ def find_files(folder: Path) -> Iterator[str]:
                 yield path.relative_to(folder).as_posix()
 
 
-def _flush_and_describe(path: Path) -> dict[str, Any]:
+def _flush_and_describe(path: Path, written: Written | None) -> dict[str, Any]:
     """Flush a file to the disk; return its size and hash."""
     # systems other than POSIX flush only files that are open for writing
     with open(path, "rb" if os.name == "posix" else "r+b", buffering=0) as file:
         os.fsync(file.fileno())
-        return {"size": os.fstat(file.fileno()).st_size, "hash": _hash(file)}
-
-
-def _hash(file: Any) -> str:
-    digest, chunk = hashlib.new(HASH_NAME), bytearray(1 << 20)
-    view = memoryview(chunk)
-    while num_read := file.readinto(chunk):  # both release the interpreter lock: training continues
-        digest.update(view[:num_read])
-    return digest.hexdigest()
+        found = os.fstat(file.fileno())
+        is_known = written is not None and written.is_still(found)
+        return {"size": found.st_size, "hash": written.hash if written and is_known else hash_file(file)}
 
 
 def _flush_folder(folder: Path) -> None:
@@ -242,20 +249,18 @@ def _verify(folder: Path, with_hashes: bool) -> Verdict:
 
 
 def _check_against_manifest(folder: Path, with_hashes: bool) -> None:
-    entries = read_manifest(folder)
-    for difference in find_differences(folder, entries, with_hashes):
+    manifest = read_manifest(folder)
+    for difference in find_differences(folder, manifest, with_hashes):
         raise ValueError(difference)
-    if not holds_weights(entries):
+    if not holds_weights(manifest.files):
         raise ValueError("it has no weights")
-    for name in entries if with_hashes else ():
+    for name in manifest.files if with_hashes else ():
         check_header(folder / name)
 
 
-def find_differences(
-    folder: Path, entries: Mapping[str, Mapping[str, Any]], with_hashes: bool = True
-) -> Iterator[str]:
-    """What is in a folder otherwise than its manifest's entries say, each as a short sentence."""
-    same_size = []
+def find_differences(folder: Path, manifest: Manifest, with_hashes: bool = True) -> Iterator[str]:
+    """What is in a folder otherwise than its manifest says, each as a short sentence."""
+    entries, same_size = manifest.files, []
     for name, entry in entries.items():
         path = folder / name
         if not path.is_file():
@@ -270,19 +275,19 @@ def find_differences(
         yield f"{MANIFEST_NAME} leaves out {', '.join(unlisted)}"
     for name in same_size if with_hashes else ():
         with open_regular(folder / name) as file:
-            if _hash(file) != entries[name]["hash"]:
+            if hash_file(file, manifest.algorithm) != entries[name]["hash"]:
                 yield f"{name} has changed since it was written"
 
 
-def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """The manifest's entry of each file; raises if `seal` cannot have written this manifest."""
+def read_manifest(folder: Path) -> Manifest:
+    """What the manifest says; raises if `seal` cannot have written this manifest."""
     path = folder / MANIFEST_NAME
     manifest = read_json(path, MAX_MANIFEST_BYTES)
     form, algorithm, entries = (manifest.get(key) for key in ("format", "algorithm", "files"))
-    if (form, algorithm) != (MANIFEST_FORMAT, HASH_NAME):
+    if form != MANIFEST_FORMAT or algorithm not in HASH_NAMES:
         raise ValueError(
             f"{path.name} has format {form!r} with {algorithm!r}, and this version of footplate reads "
-            f"format {MANIFEST_FORMAT} with {HASH_NAME!r}"
+            f"format {MANIFEST_FORMAT} with {' or '.join(map(repr, HASH_NAMES))}"
         )
     if not isinstance(entries, dict) or not entries:
         raise ValueError(f"{path.name} names no files")
@@ -291,7 +296,7 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
         is_inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
         if not is_inside or "\0" in name or not _is_entry(entry):
             raise ValueError(f"{path.name} is damaged at {name!r}")
-    return entries
+    return Manifest(algorithm, entries)
 
 
 def _is_entry(entry: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,24 @@ from torch.nn.parameter import is_lazy
 
 from footplate.checkpoint.files import load_plain
 from footplate.checkpoint.kinds import MAX_INDEX_BYTES
+from footplate.checkpoint.safe_header import Listed, build_header
+from footplate.checkpoint.stream import writing
 from footplate.disk import read_json
 
 State = dict[str, Any]
+
+_DTYPE_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 def strip_wrappers(name: str, own_names: Collection[str]) -> str:
@@ -73,13 +89,37 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
             "Return tensors from get_extra_state, or give the model a save_pretrained of its own."
         )
     aliases = find_aliases(state)
-    stored = {name: _for_file(tensor) for name, tensor in state.items() if name not in aliases}
-    save_file(stored, path, metadata={**aliases, "format": "pt"})
+    stored = {name: tensor.detach() for name, tensor in state.items() if name not in aliases}
+    metadata = {**aliases, "format": "pt"}
+    if sys.byteorder == "little" and all(_is_plain(tensor) for tensor in stored.values()):
+        _write(stored, path, metadata)
+    else:  # it knows more kinds of tensors, and says which it refuses
+        save_file({name: _for_file(tensor) for name, tensor in stored.items()}, path, metadata=metadata)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    is_known = tensor.dtype in _DTYPE_NAMES and tensor.layout is torch.strided and not tensor.is_meta
+    return is_known and type(tensor) is torch.Tensor
+
+
+def _write(tensors: Mapping[str, torch.Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file, tensor after tensor."""
+    # wide elements first, as safetensors does: each tensor begins at a multiple of its width
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    listed = [
+        Listed(name, _DTYPE_NAMES[tensor.dtype], tensor.shape, tensor.nbytes)
+        for name, tensor in ((name, tensors[name]) for name in names)
+    ]
+    with writing(path) as stream:
+        stream.write(build_header(listed, metadata))
+        for name in names:
+            alone = tensors[name].cpu().contiguous().resolve_neg().reshape(-1)
+            stream.write(alone.view(torch.uint8).numpy().data)
 
 
 def _for_file(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the host, contiguous, in memory that holds nothing else."""
-    alone = tensor.detach().cpu().contiguous()
+    alone = tensor.cpu().contiguous()
     return alone.clone() if alone.untyped_storage().nbytes() > alone.nbytes else alone
 
 
