@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from footplate.optim import kept_step
 from footplate.optim.curves import CurveLR
+from footplate.optim.formulas import FORMULAS as FORMULAS_OF_TORCH
 from footplate.optim.kept_step import KeptStep
 
 FUSED = {"fused": True, "lr": 0.05}
@@ -33,6 +35,7 @@ class Pair:
     def _build(kind: Any, model: nn.Module, options: dict[str, Any]) -> Any:
         matrices = [value for value in model.parameters() if value.dim() == 2]
         vectors = [value for value in model.parameters() if value.dim() == 1]
+        options = {name: value for name, value in options.items() if name != "fused" or value is not None}
         return kind([{"params": matrices, "weight_decay": 0.3}, {"params": vectors}], **options)
 
     def make_steps(self, count: int = 4, without: tuple[str, ...] = ()) -> None:
@@ -254,15 +257,76 @@ class OwnStep(torch.optim.AdamW):
                 value.data.mul_(0.5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [(OwnStep, {}), (torch.optim.AdamW, {"amsgrad": True}), (torch.optim.AdamW, {"fused": False})],
-)
+OTHERS = [(OwnStep, {}), (torch.optim.Adamax, {"fused": None})]
+
+
+@pytest.mark.parametrize(("kind", "options"), OTHERS)
 def test_other_optimizers_make_their_own_steps(kind, options, kernels):
     pair = Pair(kind, **options)
     pair.make_steps(4)
     pair.assert_equal()
     assert not kernels
+
+
+FORMULAS = [
+    (torch.optim.Adam, {"fused": False}),
+    (torch.optim.Adam, {"fused": None, "foreach": True, "amsgrad": True}),
+    (torch.optim.AdamW, {"fused": None}),
+    (torch.optim.AdamW, {"fused": None, "foreach": True, "maximize": True}),
+    (torch.optim.AdamW, {"fused": True, "amsgrad": True}),
+    (torch.optim.NAdam, {"fused": None, "decoupled_weight_decay": True}),
+    (torch.optim.RAdam, {"fused": None, "foreach": True}),
+    (torch.optim.SGD, {"fused": None}),
+    (torch.optim.SGD, {"fused": None, "momentum": 0.9, "nesterov": True}),
+    (torch.optim.SGD, {"fused": None, "momentum": 0.9, "dampening": 0.1, "foreach": True}),
+    (torch.optim.SGD, {"fused": True, "momentum": 0.9}),
+    (torch.optim.Adagrad, {"fused": None, "lr_decay": 0.1}),
+    (torch.optim.Adagrad, {"fused": True}),
+    (torch.optim.RMSprop, {"fused": None}),
+    (torch.optim.RMSprop, {"fused": None, "centered": True, "momentum": 0.9, "foreach": True}),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("kind", "options"), FORMULAS)
+def test_the_bits_of_other_functions_are_torchs(kind, options, dtype, kernels):
+    pair = Pair(kind, dtype, **options)
+    pair.make_steps(4)
+    pair.make_steps(3, without=("0.weight", "1.bias"))
+    pair.assert_equal()
+    assert len(kernels) == 2 * (3 + 2)
+
+
+def test_a_state_that_a_changed_setting_needs_is_made_by_torch(kernels):
+    pair = Pair(torch.optim.SGD, fused=None)
+    pair.make_steps(2)
+    pair.change(lambda optimizer, _: [group.update(momentum=0.9) for group in optimizer.param_groups])
+    pair.make_steps(3)
+    pair.assert_equal()
+    assert len(kernels) == 2 * (1 + 2)
+
+
+def test_a_state_that_was_cleared_is_made_again_by_torch(kernels):
+    pair = Pair()
+    pair.make_steps(2)
+    pair.change(lambda optimizer, model: optimizer.state[model[0].weight].clear())
+    pair.make_steps(2)
+    pair.assert_equal()
+
+
+def test_parameters_of_two_dtypes_may_share_a_group(kernels):
+    pair = Pair(torch.optim.AdamW, fused=None, foreach=True)
+    pair.change(lambda _, model: model[1].to(torch.float64))
+    pair.make_steps(4)
+    pair.assert_equal()
+    assert len(kernels) == 2 * 3
+
+
+def test_the_formulas_take_all_that_torchs_functions_take():
+    given = {"grad_scale", "found_inf", "has_complex", "has_sparse_grad", "beta1", "beta2"}
+    for kind, formula in FORMULAS_OF_TORCH.items():
+        wanted = list(inspect.signature(formula.function).parameters)[2 + len(formula.states) :]
+        assert {*wanted} - given == {*formula.settings}, kind
 
 
 def test_several_optimizers_may_take_turns():

@@ -1,30 +1,31 @@
-"""Step torch's fused Adam and AdamW with lists that are kept from one step to the next."""
+"""Step optimizers of torch with lists that are kept from one step to the next."""
 
 from __future__ import annotations
 
 import os
-from itertools import chain
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, AdamW
 from torch.optim import optimizer as torch_optimizer
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+
+from footplate.optim.formulas import FORMULAS, Formula
 
 _TORCH_FOLDER = os.path.dirname(torch_optimizer.__file__)
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
-_moments = itemgetter(*_MOMENTS)
 _gradient, _is_sparse = attrgetter("grad"), attrgetter("is_sparse")
 
 
 class KeptStep:
     """Makes the steps of an optimizer: the kernels and the bits of its own `step`, on lists that are kept.
 
-    torch collects parameters, gradients, moments and counters of each group anew in every step and sorts them
-    by device and dtype, which takes longer than the kernels of a small model. As soon as anything is out of
-    the ordinary (another class, hooks, a replaced `step`, a profiler, a loss scaler, other parameters, states
-    or settings, sparse gradients), the optimizer's own `step` is called.
+    torch collects parameters, gradients, moments and counters of each group anew in every step. For the fused
+    kernel of Adam and AdamW it also sorts them by device and dtype, which takes longer than the kernel of a
+    small model; that kernel is called directly here, other functions with the kept lists. As soon as anything
+    is out of the ordinary (another class, hooks, a replaced `step`, a profiler, a loss scaler, other
+    parameters, states or settings, sparse gradients), the optimizer's own `step` is called.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,8 @@ class KeptStep:
         self._groups: list[_Group] = []  # empty: the lists must be made first
         self._settings: list[dict[str, Any]] = []  # of the groups
         self._states: list[dict[str, Any]] = []  # of all parameters
-        self._counters = torch.empty(0)  # those of all parameters side by side
+        self._counters = torch.empty(0)  # those of all parameters side by side, for the fused kernel
+        self._is_counting = False
 
     def __call__(self, optimizer: Any) -> None:
         """Make one step."""
@@ -43,7 +45,8 @@ class KeptStep:
             self._keep(optimizer)
             return
         with torch.no_grad():
-            self._counters += 1
+            if self._is_counting:
+                self._counters += 1
             for group, of_group in zip(self._groups, gradients, strict=True):
                 group.step(of_group)
 
@@ -66,95 +69,108 @@ class KeptStep:
     def _keep(self, optimizer: Any) -> None:
         """Make the lists for the next step; none if the kernels cannot be called for this optimizer."""
         self._optimizer, self._groups = optimizer, []
-        if type(optimizer) not in (Adam, AdamW) or not is_ordinary(optimizer):
+        formula = FORMULAS.get(type(optimizer))
+        if formula is None or not is_ordinary(optimizer):
             return
         self._methods = _methods_of(optimizer)
-        groups = [_Group(settings, optimizer.state) for settings in optimizer.param_groups]
-        states = [state for group in groups for state in group.states]
-        if states and all(group.is_plain for group in groups) and all(map(_is_torchs, self._methods)):
-            self._counters = torch.stack([state["step"] for state in states])
-            for state, counter in zip(states, self._counters, strict=True):
-                state["step"] = counter  # a view: one addition counts for all of them
-            for group in groups:
-                group.make_lists()
-            self._groups, self._settings = groups, list(optimizer.param_groups)
-            self._states = list(optimizer.state.values())
+        groups = [_Group(formula, settings, optimizer.state) for settings in optimizer.param_groups]
+        has_params = any(group.has_params for group in groups)
+        if not (
+            has_params and all(group.is_plain for group in groups) and all(map(_is_torchs, self._methods))
+        ):
+            return
+        self._is_counting = all(group.is_fused for group in groups)
+        if self._is_counting:
+            self._join_counters([state for group in groups for state in group.states])
+        for group in groups:
+            group.is_fused = self._is_counting
+            group.make_lists()
+        self._groups, self._settings = groups, list(optimizer.param_groups)
+        self._states = list(optimizer.state.values())
+
+    def _join_counters(self, states: list[dict[str, Any]]) -> None:
+        """Let the counters be views of one tensor: one addition counts for all of them."""
+        self._counters = torch.stack([state["step"] for state in states])
+        for state, counter in zip(states, self._counters, strict=True):
+            state["step"] = counter
 
 
 class _Group:
-    """A parameter group, and the lists that its kernel takes, of the parameters that have a gradient now."""
+    """A parameter group, and the lists that its function takes, of parameters that have a gradient now."""
 
-    __slots__ = (
-        "_kept",
-        "_kernel",
-        "_kinds",
-        "_listed",
-        "_lists",
-        "_params",
-        "is_plain",
-        "settings",
-        "states",
-    )
-
-    def __init__(self, settings: dict[str, Any], states: Any) -> None:
+    def __init__(self, formula: Formula, settings: dict[str, Any], states: Any) -> None:
         self.settings = settings
+        self._formula = formula
         self._listed = list(settings["params"])
         self._kinds = [type(param.grad) for param in self._listed]
         self._params = [param for param in self._listed if param.grad is not None]
         self.states = [states.get(param, {}) for param in self._params]
-        self._lists: tuple[list[Tensor], ...] = ()
+        self._names = formula.names(settings)
+        self._lists: dict[str, list[Tensor]] = {}
         self._kept: list[Tensor] = []  # those in the lists, state by state
-        self._kernel: Any = torch._fused_adam_
-        if settings.get("decoupled_weight_decay", True):
-            self._kernel = torch._fused_adamw_
-        params = {(type(param), param.device, param.dtype) for param in self._params}
+        kinds = {(type(param), param.device, param.dtype) for param in self._params}
         self.is_plain = (
-            len(params) <= 1
-            and all(kind is nn.Parameter and dtype.is_floating_point for kind, _, dtype in params)
+            all(kind is nn.Parameter and dtype.is_floating_point for kind, _, dtype in kinds)
             and {*self._kinds} <= {Tensor, type(None)}
-            and all(isinstance(state.get(name), Tensor) for state in self.states for name in _MOMENTS)
+            and all(isinstance(state.get(name), Tensor) for state in self.states for name in self._names)
         )
+        self.is_fused = len(kinds) <= 1 and _is_fused(formula, settings)
+        is_decoupled = settings.get("decoupled_weight_decay", True)
+        self._kernel: Any = torch._fused_adamw_ if is_decoupled else torch._fused_adam_
+
+    @property
+    def has_params(self) -> bool:
+        """Whether any parameter has a gradient."""
+        return bool(self._params)
 
     def make_lists(self) -> None:
-        """Collect the moments and counters."""
-        self._lists = tuple([state[name] for state in self.states] for name in _MOMENTS)
-        self._kept = [tensor for state in self.states for tensor in _moments(state)]
+        """Collect the states."""
+        self._lists = {name: [state[name] for state in self.states] for name in self._names}
+        self._kept = [state[name] for state in self.states for name in self._names]
 
     def find_gradients(self) -> list[Any] | None:
         """The gradients, if nothing has changed but them, the rate and other numbers."""
         settings = self.settings
-        is_usual = type(settings["lr"]) is float and settings["fused"] and not settings["amsgrad"]
-        if not is_usual or settings["capturable"] or settings["differentiable"]:
+        if type(settings["lr"]) is not float or settings.get("capturable") or settings.get("differentiable"):
+            return None
+        if self.is_fused and not _is_fused(self._formula, settings):
             return None
         if not _are_same(settings["params"], self._listed):
             return None
         gradients = list(map(_gradient, self._listed))
-        if list(map(type, gradients)) != self._kinds or not self._has_kept_moments():
+        if list(map(type, gradients)) != self._kinds or not self._has_kept_states():
             return None
         if len(gradients) > len(self._params):
             gradients = [gradient for gradient in gradients if gradient is not None]
         return None if any(map(_is_sparse, gradients)) else gradients
 
-    def _has_kept_moments(self) -> bool:
-        """Whether the states still hold the tensors that are in the lists."""
+    def _has_kept_states(self) -> bool:
+        """Whether the states are those in the lists, and the settings ask for no others."""
+        names = self._names
+        if names != self._formula.names(self.settings):
+            return False
         try:
-            return all(map(is_, chain.from_iterable(map(_moments, self.states)), self._kept))
+            found = (state[name] for state in self.states for name in names)
+            return all(map(is_, found, self._kept))
         except KeyError:  # something was taken out of a state
             return False
 
     def step(self, gradients: list[Tensor]) -> None:
-        """Call the kernel; the counters are already those of this step."""
+        """Step the parameters; counters of the fused kernel are already those of this step."""
         if not gradients:
             return
-        settings, (averages, squares, counters) = self.settings, self._lists
+        settings, lists = self.settings, self._lists
+        if not self.is_fused:
+            self._formula.call(self._params, gradients, lists, settings)
+            return
         beta1, beta2 = settings["betas"]
         self._kernel(
             self._params,
             gradients,
-            averages,
-            squares,
+            lists["exp_avg"],
+            lists["exp_avg_sq"],
             [],
-            counters,
+            lists["step"],
             amsgrad=False,
             lr=settings["lr"],
             beta1=beta1,
@@ -165,6 +181,11 @@ class _Group:
             grad_scale=None,
             found_inf=None,
         )
+
+
+def _is_fused(formula: Formula, settings: dict[str, Any]) -> bool:
+    """Whether the step is torch's fused kernel for Adam, which needs nothing of the function around it."""
+    return bool(formula.function in (adam, adamw) and settings.get("fused") and not settings["amsgrad"])
 
 
 def is_ordinary(optimizer: Any) -> bool:
