@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from html import escape
 
 WIDTH, HEIGHT = 460, 260
-LEFT, RIGHT, TOP, BOTTOM = 70, 16, 40, 44
-GREY, COLORS = "#808890", ("#d9772b", "#3b82d6", "#4c9f50", "#b05bc4")
+LEFT, RIGHT, TOP, BOTTOM = 70, 36, 40, 44
+GREY, COLORS = "#808890", ("#d9772b", "#3b82d6")  # the yardstick, and what is measured
 Points = list[tuple[float, float]]
 
 
@@ -19,7 +19,7 @@ def find_decades(values: list[float]) -> tuple[int, int]:
 
 
 def draw_plot(title: str, x_name: str, y_name: str, lines: Mapping[str, Points]) -> str:
-    """One picture; each line has its name and colour at the top."""
+    """One picture of one line or two; each has its name and colour at the top."""
     points = [point for line in lines.values() for point in line]
     x_low, x_high = find_decades([x for x, _ in points])
     y_low, y_high = find_decades([y for _, y in points])
@@ -45,7 +45,7 @@ def draw_plot(title: str, x_name: str, y_name: str, lines: Mapping[str, Points])
         parts.append(draw_text(LEFT - 6, y + 4, name_power(power), "end"))
     parts.append(draw_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_name, "middle"))
     parts.append(draw_text(6, 16, y_name, "start"))
-    for index, ((name, line), color) in enumerate(zip(lines.items(), COLORS, strict=False)):
+    for index, ((name, line), color) in enumerate(zip(lines.items(), COLORS[-len(lines) :], strict=True)):
         places = [(place_x(x), place_y(y)) for x, y in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
