@@ -97,7 +97,9 @@ class Collector:
         self._batches.append(num_rows or 0)
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
-            losses = losses.detach() if isinstance(losses, torch.Tensor) else torch.as_tensor(losses)
+            losses = comm.nested_detach(
+                losses if isinstance(losses, torch.Tensor) else torch.as_tensor(losses)
+            )
             self._losses.add(losses)
             self._rows.append(rows)
             if self._by_items:

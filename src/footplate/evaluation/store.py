@@ -53,12 +53,16 @@ class Store:
         num_bytes = math.prod(shape) * rows.itemsize
         in_memory = self._file is None
         target = self._bytes[start : start + num_bytes] if in_memory else np.empty(num_bytes, np.uint8)
-        if np.may_share_memory(target, rows):  # the padding would overwrite rows that are yet to be copied
-            rows = rows.copy()
         padded = target.view(rows.dtype).reshape(shape)
-        if rows.shape != shape:
+        corner = tuple(map(slice, rows.shape))
+        ragged = [axis for axis, length in enumerate(shape) if rows.shape[axis] != length]
+        if len(ragged) > 1:
+            rows = rows.copy()  # they may lie where the padding goes
             padded.fill(padding)
-        padded[tuple(map(slice, rows.shape))] = rows
+        padded[corner] = rows
+        if len(ragged) == 1:
+            (axis,) = ragged
+            padded[(*corner[:axis], slice(rows.shape[axis], None), *corner[axis + 1 :])] = padding
         if not in_memory:
             self._save(start, padded)
         self.used = max(self.used, start + num_bytes)

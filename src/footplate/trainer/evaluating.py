@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,10 +19,7 @@ from footplate.arguments import TrainingArguments
 from footplate.data.loader import given_rows
 from footplate.data.turns import WithTurns, is_prepared, is_shared
 from footplate.evaluation import metrics as metric_tools
-from footplate.evaluation.collector import Collector
 from footplate.evaluation.memory_limit import parse_memory_limit
-from footplate.evaluation.rescue import rescue_predictions
-from footplate.integrations.base import TrackerCallback
 from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, PredictionOutput
 from footplate.state import KeptStates
@@ -34,6 +31,9 @@ from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
 from footplate.training.signals import StopRequested
+
+if TYPE_CHECKING:
+    from footplate.evaluation.collector import Collector
 
 PREPARATION_TIMES = ("model_preparation_time", "jit_compilation_time")  # not counted as evaluation
 
@@ -235,7 +235,7 @@ class Evaluating(TrainerApi):
                     loss, outputs = losses.call_compute_loss(
                         self.compute_loss, model, inputs, True, num_items
                     )
-                loss = loss.detach().mean() if loss.dim() else loss.detach()
+                loss = comm.nested_detach(loss.mean() if loss.dim() else loss)
             else:
                 outputs = batches.call_forward(model, batch_tools.without(inputs, self._held_back))
                 if not names_labels:  # neither forward nor the user says what a label is; a loss does
@@ -267,6 +267,8 @@ class Evaluating(TrainerApi):
         """Evaluation during training; a schedule that follows a metric moves on it."""
         kept = set(self._eval_dataloaders)
         before, num_logs = rng.capture(), len(self.state.log_history)
+        from footplate.integrations.base import TrackerCallback  # a run without evaluations has no need of it
+
         # trackers are told of the world outside, which cannot be put back
         callbacks = (one for one in self.callback_handler.callbacks if not isinstance(one, TrackerCallback))
         flags, states = copy(self.control), KeptStates(callbacks)
@@ -381,6 +383,8 @@ def measure(trainer: Evaluating, by_batch: BatchMetrics, collector: Collector) -
         args = trainer.args
         keeps = args.save_on_error and args.should_save and not by_batch.are_used
         if keeps and evaluation.is_repeatable:
+            from footplate.evaluation.rescue import rescue_predictions
+
             rescue_predictions(
                 trainer._current_run.anchor(str(args.output_dir)),
                 evaluation.prefix,
@@ -405,6 +409,8 @@ def preview_best(trainer: Evaluating, evaluation: Evaluation, metrics: dict[str,
 
 def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str) -> Collector:
     """What gathers the results of one pass over a loader."""
+    from footplate.evaluation.collector import Collector  # loaded with the first evaluation
+
     num_samples = batch_tools.find_length(getattr(dataloader, "dataset", None))
     shares = is_shared(dataloader)
     return Collector(
