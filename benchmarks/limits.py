@@ -16,12 +16,15 @@ from typing import Any
 
 from measure import Result, interleave, run_contender, run_import, run_script, show_progress
 from reports import describe_machine, print_machine, write_report
+from save_cost import QUICK_SAVE_STEPS, QUICK_STEPS, RUN, SAVE_STEPS, SIDES, find_costs
 from tables import print_table
 
 ORIGINAL = "transformers"
 ORIGINAL_MEMORY_ROWS = (
     20_000  # it joins all earlier rows with each batch: four times the rows, sixteen times the time
 )
+SAVE = "save"  # the one row whose yardstick is the original
+MOST_SAVE_ROUNDS = 2  # six processes each, of a quarter of a minute
 STARTS_PER_ROUND = 3  # a process gives one figure of its start, and dozens of its updates
 
 
@@ -151,6 +154,24 @@ def measure_logging(options: argparse.Namespace) -> Figures:
     return figures
 
 
+def measure_saves(options: argparse.Namespace) -> Figures:
+    """CPU time that a save adds to a run, over what it adds with the original."""
+    steps, save_steps = (QUICK_STEPS, QUICK_SAVE_STEPS) if options.quick else (RUN["steps"], SAVE_STEPS)
+    jobs = {
+        f"{side}, {way}": partial(
+            run_script, "save_cost", RUN | {"side": side, "steps": steps, "save_steps": every}
+        )
+        for side in SIDES
+        for way, every in (("saves", save_steps), ("no saves", 0))
+    }
+    raw = interleave(jobs, min(options.rounds, MOST_SAVE_ROUNDS))
+    for results in raw.values():
+        merge(results, "run_cpu")  # raises what went wrong
+    costs = {side: find_costs(raw, side, steps // save_steps) for side in SIDES}
+    ratios = [own / other for own, other in zip(costs["footplate"], costs[ORIGINAL], strict=True)]
+    return Figures(costs["expert"], costs["footplate"], ratios, [1.0])
+
+
 WORKS = {
     "update": Work(
         "one update, tiny MLP, batch 8", 0.90, measure_update, sides="{:.0f} µs", compared="{:.2f}", scale=1e6
@@ -195,12 +216,19 @@ WORKS = {
         scale=1e6,
         compared_scale=1e6,
     ),
+    SAVE: Work(
+        "CPU time of a save, 720 MB, over the original's",
+        1.20,
+        measure_saves,
+        sides="{:.2f} s",
+        compared="{:.2f}",
+    ),
 }
 HEADER = ["work", "expert: best, median", "footplate: best, median", "compared: median (quartiles)"]
 HEADER += ["the original", "to reach", ""]
 NOTES = f"""Quartiles are those of single turns or processes. The sides of the row of the log are updates of
 footplate without and with a log. The original is measured once; its memory with {ORIGINAL_MEMORY_ROWS:,}
-rows."""
+rows. It is the yardstick of the save, a row that is left out where it is not installed."""
 
 
 def format_row(work: Work, figures: Figures) -> list[str]:
@@ -235,6 +263,8 @@ def parse_options() -> argparse.Namespace:
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.original is None:
         options.original = importlib.util.find_spec(ORIGINAL) is not None
+    if not options.original:
+        options.only = [name for name in options.only if name != SAVE]
     return options
 
 
