@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import metadata
@@ -179,15 +181,31 @@ def _find_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in REPORTED_PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            found[package] = _find_version(package)
         except metadata.PackageNotFoundError:
             continue
     return found
 
 
+def _find_version(package: str) -> str:
+    """As `metadata.version`, which parses the whole description: up to 2 ms per package."""
+    text = metadata.distribution(package).read_text("METADATA") or ""
+    line = re.search(r"^Version:(.*)$", text, re.MULTILINE)  # a description comes after the headers
+    return line[1].strip() if line is not None else metadata.version(package)
+
+
+def _name_platform() -> str:
+    """As `platform.platform()`, which on Linux starts a process to ask for the kind of processor."""
+    if sys.platform != "linux":
+        return platform.platform()
+    machine = platform.uname()
+    parts = (machine.system, machine.release, machine.machine, "with", "".join(platform.libc_ver()))
+    return "-".join(part for part in parts if part)
+
+
 def _describe_machine() -> dict[str, Any]:
     return {
-        "platform": platform.platform(),
+        "platform": _name_platform(),
         "processor": platform.machine(),
         "num_cpus": os.cpu_count(),
         "host": platform.node(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -11,11 +11,13 @@ from footplate import comm
 from footplate.arguments import TrainingArguments
 from footplate.data.shares import Turn
 from footplate.evaluation import metrics as metric_tools
-from footplate.evaluation.collector import Collector
 from footplate.evaluation.rows import RowColumns
 from footplate.evaluation.streaming import StreamingMetrics, check_is_object, is_streaming
 from footplate.outputs import EvalPrediction
 from footplate.training.meter import Records
+
+if TYPE_CHECKING:
+    from footplate.evaluation.collector import Collector
 
 
 class Evaluation:

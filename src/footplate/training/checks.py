@@ -35,12 +35,12 @@ def check_order(model: Any, args: Any, data_collator: Any, expected: type) -> No
             f"The first argument of Trainer is `model`, and it is a {type(model).__name__}; `args` comes "
             f"second. {by_name}"
         )
-    if _is_data(args) and not isinstance(args, expected):
+    if not isinstance(args, expected) and _is_data(args):
         raise TypeError(
             f"The second argument of Trainer is `args`, and it is data ({type(args).__name__}); it must be a "
             f"footplate.TrainingArguments. {by_name}"
         )
-    if _is_data(data_collator) and not callable(data_collator):
+    if not callable(data_collator) and _is_data(data_collator):
         raise TypeError(
             "The third argument of Trainer is `data_collator`, and it is data "
             f"({type(data_collator).__name__}); datasets come fourth and fifth. {by_name}"

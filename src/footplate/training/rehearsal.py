@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import linecache
 import operator
+import os
 import random
-import sysconfig
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ import torch
 NUM_OBJECTS = 50_000  # beyond so many, a function is not tried: looking at its state would take too long
 NUM_BYTES = 16 * 2**20  # the largest array that is copied
 _CONSTANT = (type(None), bool, int, float, complex, str, bytes, range, type, ModuleType, BuiltinFunctionType)
-_LIBRARIES = (sysconfig.get_paths()["stdlib"], str(Path(__file__).parents[1]))
+_LIBRARIES = (str(Path(os.__file__).parent), str(Path(__file__).parents[1]))
 
 
 class CannotPutBack(Exception):
