@@ -20,6 +20,7 @@ from measure import (
     summarize,
 )
 from reports import describe_machine, print_machine, write_report
+from save_cost import measure_save_cost
 from tables import (
     format_kills,
     format_padding,
@@ -330,6 +331,7 @@ BENCHMARKS = {
     "start": measure_start,
     "padding": measure_padding,
     "save": measure_saves,
+    "save-cost": measure_save_cost,
     "kill": measure_kills,
     "evaluate": measure_evaluations,
     "answers": measure_answers,
