@@ -166,3 +166,20 @@ def test_control_has_the_flags_resets_and_state_of_the_original():
         getattr(theirs, reset)()
         assert ours.state() == theirs.state()
     assert TrainerControl().state() == transformers.TrainerControl().state()
+
+
+HISTORIES = [
+    [],
+    [{}],
+    [{"loss": 0.1, "step": 1}, {"note": 'é\n}, {"', "nan": float("nan"), "none": None, "flag": True}],
+    [{"loss": np.float32(1.5)}, {"list": [1, {"a": 2}], "empty": {}}],
+    ["<log_history>", {"text": "<log_history>"}],
+    [{"a": "},\n      {"}, {"b": 1}],
+]
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_text_of_a_state_is_that_of_json(history):
+    state = TrainerState(log_history=history, trial_name="<log_history>")
+    values = json.loads(json.dumps(vars(state), default=lambda value: value.tolist()))
+    assert state.to_json_text() == json.dumps(values, indent=2, sort_keys=True) + "\n"
