@@ -35,11 +35,16 @@ def find_checkpoint_folders(folder: Folder) -> list[Path]:
     """Every folder named as a checkpoint, complete or not, lowest step first."""
     if not Path(folder).is_dir():
         return []
-    for hidden in _find_hidden(Path(folder), REPLACED):
-        restore_replaced(hidden.visible)
+    _restore_all_replaced(folder)
     steps = {path: _find_step(path) for path in Path(folder).iterdir()}
     found = [(step, path) for path, step in steps.items() if step is not None and path.is_dir()]
     return [path for _, path in sorted(found)]
+
+
+def _restore_all_replaced(folder: Folder) -> None:
+    """Put back each checkpoint that was to be replaced when a run was killed."""
+    for hidden in _find_hidden(Path(folder), REPLACED):
+        restore_replaced(hidden.visible)
 
 
 def find_checkpoints(folder: Folder) -> list[Path]:
@@ -97,9 +102,12 @@ def rotate_checkpoints(
         run_id: Count and remove only those of this run; None for all that runs wrote.
         sealed: Names that this run has sealed, whatever is left in these folders.
     """
-    checkpoints = _find_own(folder, run_id, sealed)
+    has_limit = limit is not None and limit > 0
+    if not has_limit:  # none is looked at: a run that keeps thousands would spend its time on it
+        _restore_all_replaced(folder)
+    checkpoints = _find_own(folder, run_id, sealed) if has_limit else []
     remove_leftovers(folder)
-    if limit is None or limit <= 0 or len(checkpoints) <= limit:
+    if limit is None or len(checkpoints) <= limit:
         return []
     checkpoints, removable = _split_off_removable(checkpoints, keep)
     num_surplus = max(0, len(checkpoints) - limit)
@@ -225,8 +233,12 @@ class _Hidden(NamedTuple):
 def _find_hidden(folder: Path, purpose: str) -> list[_Hidden]:
     """The hidden folders beside checkpoints that serve one purpose."""
     name = rf"\.({PREFIX_CHECKPOINT_DIR}-[0-9]+)(?:\.([0-9a-f]+-[0-9]+-[0-9]+)-[0-9]+)?\.{purpose}"
-    matches = [(path, re.fullmatch(name, path.name)) for path in folder.glob(f".*.{purpose}")]
-    return [_Hidden(path, path.with_name(match[1]), match[2]) for path, match in matches if match]
+    try:
+        found = os.listdir(folder)
+    except OSError:  # it is not there
+        return []
+    matches = [re.fullmatch(name, entry) for entry in found if entry[0] == "." and entry.endswith(purpose)]
+    return [_Hidden(folder / match[0], folder / match[1], match[2]) for match in matches if match]
 
 
 def _remove(checkpoint: Path) -> bool:
