@@ -282,6 +282,11 @@ class TrainingArguments(OldNamesAccepted):
     hang_timeout: float | str | None = own(
         "10min", "Several processes: name a rank that stands still for this long.", metavar="TIME"
     )
+    pad_to_multiple_of: int | None = own(
+        None,
+        "Pad to a multiple of this where no data_collator is given; unset: 64 with torch_compile, else to the "
+        "longest row.",
+    )
     order_memory_limit: int | str | None = own(
         "4GB", "Memory for the order of an epoch; beyond it, a notice names the keyed order.", metavar="SIZE"
     )

@@ -21,6 +21,7 @@ from footplate.state import TrainerControl, TrainerState
 from footplate.trainer.evaluation import Evaluation
 from footplate.trainer.run import Run
 from footplate.training import loss as losses
+from footplate.training.compiling import compile_model, find_varied
 from footplate.training.loss import LabelSmoother
 
 if TYPE_CHECKING:
@@ -226,11 +227,9 @@ class TrainerBase:
         """The model as the loop calls it: in its precision, and compiled where that is asked for."""
         model = self._strategy.prepare_model(model)
         if self.args.torch_compile and training:
-            return torch.compile(  # type: ignore[return-value]
-                model,
-                backend=self.args.torch_compile_backend or "inductor",
-                mode=self.args.torch_compile_mode,
-            )
+            args = self.args
+            varied = find_varied(self.data_collator, args.dataloader_drop_last)
+            return compile_model(model, args.torch_compile_backend, args.torch_compile_mode, varied)
         return model
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:

@@ -24,6 +24,7 @@ from footplate.training.accord import Accord
 from footplate.training.batches import TokenCounter
 from footplate.training.buffers import BufferKeeper
 from footplate.training.clock import Clock
+from footplate.training.compiling import CompileWatch
 from footplate.training.facts import RunFacts
 from footplate.training.meter import Meter
 from footplate.training.plan import Extension, Position, TrainingPlan
@@ -105,6 +106,7 @@ class Run:
         self.clock = Clock(args.max_time_seconds, args.save_every_seconds)
         self.accord = Accord(self.signals, self.clock)
         self.stopwatch = Stopwatch()
+        self.compiles = CompileWatch() if args.torch_compile else None
         # of the model and optimizer of this run
         self.parameters: list[nn.Parameter] = []
         self.step = KeptStep()
@@ -229,6 +231,8 @@ class Run:
         state.global_step += 1
         state.epoch = self.plan.epoch_at(epoch, self.feed.batches_done)
         self.stage = Stage.ENDING
+        if self.compiles is not None:
+            self.compiles.report(self.plan.start_time)
 
     def _drain_tokens(self) -> int:
         """Input tokens of this update, over all ranks; later where the device would have to be asked."""

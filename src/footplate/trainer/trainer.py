@@ -13,6 +13,7 @@ from torch import nn
 from footplate.arguments import TrainingArguments
 from footplate.arguments.adopt import adopt
 from footplate.arguments.derived import apply_log_level
+from footplate.arguments.notices import warn_once
 from footplate.arguments.unsupported import check_supported
 from footplate.batch import has_length
 from footplate.callbacks import CallbackHandler, DefaultFlowCallback, default_progress_callback
@@ -105,7 +106,7 @@ class Trainer(Searching):
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.neftune_noise_alpha = self.args.neftune_noise_alpha
         self._has_own_collator = data_collator is not None
-        self.data_collator = find_collator(data_collator, self.processing_class)
+        self.data_collator = find_collator(data_collator, self.processing_class, self.args, model)
         self.eval_data_collator = eval_data_collator
         self._check_inputs(model)
 
@@ -193,15 +194,23 @@ def makes_accelerator(trainer: Trainer) -> bool:
     return any(not traits.is_ours(maker) for maker in makers)
 
 
-def find_collator(given: Collator | None, processing_class: Any) -> Collator:
+def find_collator(
+    given: Collator | None, processing_class: Any, args: TrainingArguments, model: nn.Module | None
+) -> Collator:
     """The collator that was given; else padding where the processing class can pad, else stacking."""
-    if given is not None:
-        return given
-    if hasattr(processing_class, "pad") and hasattr(processing_class, "model_input_names"):
-        from footplate.data.collators.padding import DataCollatorWithPadding
+    pads = hasattr(processing_class, "pad") and hasattr(processing_class, "model_input_names")
+    if given is None and pads:
+        from footplate.data.collators.multiples import build_padding
 
-        return DataCollatorWithPadding(processing_class)
-    return default_data_collator
+        config = getattr(model, "config", None)
+        return build_padding(processing_class, config, args.pad_to_multiple_of, args.torch_compile)
+    if args.pad_to_multiple_of is not None and args.should_log:
+        warn_once(
+            f"pad_to_multiple_of={args.pad_to_multiple_of}: no effect, because "
+            f"{'a data_collator was given' if given is not None else 'no tokenizer was given to pad with'}. "
+            "Set it in that collator, or pass a tokenizer as processing_class without a data_collator."
+        )
+    return given if given is not None else default_data_collator
 
 
 def build_handler(trainer: Trainer, callbacks: list[Any]) -> CallbackHandler:

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -83,7 +83,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             try:
                 self._prepare_model_for_run(trial, checkpoint)
                 noise = patches.embedding_noise(self.model, self.neftune_noise_alpha)
-                with run.signals, FailureWatch(), run.hang, rng.holding(run.generators), noise:
+                compiles = run.compiles or nullcontext()
+                with run.signals, FailureWatch(), run.hang, rng.holding(run.generators), noise, compiles:
                     result: TrainOutput = traits.call_with_declared(
                         self._inner_training_loop,
                         batch_size=self._train_batch_size,
