@@ -35,12 +35,18 @@ EVAL = {"eval_strategy": "steps"}
 PLATEAU = {"lr_scheduler_type": "reduce_lr_on_plateau", **EVAL}
 WEIGHTED = {"train_sampling_strategy": "weighted"}
 GROUPED = {"train_sampling_strategy": "group_by_length"}
+BY_TOKENS = {"per_device_train_tokens": 256}
 READS_APART = {"dispatch_batches": False}
 SHARDED_STREAM = {"accelerator_config": READS_APART}
 # what both runs have, the change, its outcome, words of the text
 DEPENDS = [
     ({}, ("per_device_train_batch_size", 8, 4), "applied", "same sample"),
     (GROUPED, ("per_device_train_batch_size", 8, 4), "refused", "grouped by length"),
+    ({}, ("per_device_train_tokens", None, 256), "refused", "the order of samples"),
+    (BY_TOKENS, ("per_device_train_tokens", 256, 512), "refused", "the order of samples"),
+    (BY_TOKENS, ("per_device_train_batch_size", 8, 4), "applied", "same sample"),
+    (BY_TOKENS, ("length_column_name", "length", "n"), "refused", "grouped by length"),
+    (BY_TOKENS, ("processes", 2, 1), "refused", "grouped by length"),
     (GROUPED, ("gradient_accumulation_steps", 1, 4), "applied", "same sample"),
     ({}, ("length_column_name", "length", "n"), "harmless", ""),
     (GROUPED, ("length_column_name", "length", "n"), "refused", "grouped by length"),

@@ -208,3 +208,24 @@ def test_a_checkpoint_from_beyond_the_end_of_the_data_gets_advice(tmp_path):
     with pytest.raises(ValueError, match=r"after sample 16 of its epoch.*has 12 samples now") as caught:
         plan_training(args, 3, 12, 4, first_step=9, position=position_after(16), num_drawn=12)
     assert "ignore_data_skip=True" in str(caught.value)
+
+
+# ---- a budget of tokens ----
+
+
+@pytest.mark.parametrize(("num_ranks", "num_batches"), [(1, 20), (2, 10)])
+def test_batches_by_tokens_count_the_rows_that_they_have_on_average(tmp_path, num_ranks, num_batches):
+    args = tiny.arguments(tmp_path, per_device_train_tokens=64, max_steps=30, gradient_accumulation_steps=2)
+    plan = plan_training(args, num_batches, 101, 8, num_drawn=101, num_ranks=num_ranks)
+    assert plan.micro_batch_size == 6
+    assert plan.updates_per_epoch == num_batches // 2
+    assert plan.num_train_samples == 101 * 30 / (num_batches // 2)
+
+
+def test_a_run_by_tokens_goes_on_at_the_batch_where_it_stopped(tmp_path):
+    args = tiny.arguments(tmp_path, per_device_train_tokens=64, num_train_epochs=2)
+    first = plan_training(args, 20, 101, 8, num_drawn=101)
+    cut = (first.batches_per_epoch, first.round_size)
+    position = Position(1, samples_done=90, is_begun=True, batches_done=7, cut=cut)
+    plan = plan_training(args, 20, 101, 8, first_step=27, position=position, num_drawn=101)
+    assert (plan.first_batch, plan.max_steps) == (7, 40)

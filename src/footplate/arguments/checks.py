@@ -39,6 +39,7 @@ class Range(NamedTuple):
 NUMBERS: dict[str, Range] = {
     "per_device_train_batch_size": Range(1, whole=True),
     "per_device_eval_batch_size": Range(1, whole=True),
+    "per_device_train_tokens": Range(1, whole=True, none=True),
     "pad_to_multiple_of": Range(1, whole=True, none=True),
     "gradient_accumulation_steps": Range(1, whole=True),
     "num_train_epochs": Range(0),
@@ -227,6 +228,26 @@ def check_sample_weights(args: TrainingArguments) -> None:
         warn_once("sample_weights has no effect without train_sampling_strategy='weighted'.")
 
 
+def check_token_budget(args: TrainingArguments) -> None:
+    """Refuse a budget of tokens beside settings that order or cut batches in another way."""
+    budget = args.per_device_train_tokens
+    if budget is None:
+        return
+    conflicts = {
+        f"train_sampling_strategy={args.train_sampling_strategy!r}": args.train_sampling_strategy != "random",
+        "dataloader_drop_last=True": args.dataloader_drop_last,
+        "auto_find_batch_size=True": args.auto_find_batch_size,
+        "accelerator_config={'split_batches': True}": args.accelerator_config.split_batches,
+    }
+    given = [name for name, is_given in conflicts.items() if is_given]
+    if given:
+        raise ValueError(
+            f"per_device_train_tokens={budget} cannot go together with {' and '.join(given)}: the budget "
+            "decides alone how samples are ordered and cut into batches. Leave the other unset, or batch by "
+            "rows: set per_device_train_batch_size, and leave per_device_train_tokens unset."
+        )
+
+
 def check_times(args: TrainingArguments) -> None:
     """Refuse lengths of time that cannot be read."""
     for name in ("save_every", "max_time", "hang_timeout"):
@@ -246,5 +267,6 @@ CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_workers,
     check_param_groups,
     check_sample_weights,
+    check_token_budget,
     check_times,
 )

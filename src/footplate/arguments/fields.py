@@ -67,7 +67,7 @@ def own(default: Any, help: str, **metadata: Any) -> Any:
     return opt(default, help, heading=ADDED_HEADING, **metadata)
 
 
-@dataclass
+@dataclass(repr=False)  # it has its own
 @mark_unsupported
 class TrainingArguments(OldNamesAccepted):
     """All settings of a run, with the names of the Hugging Face API; older names work too."""
@@ -281,6 +281,11 @@ class TrainingArguments(OldNamesAccepted):
     )
     hang_timeout: float | str | None = own(
         "10min", "Several processes: name a rank that stands still for this long.", metavar="TIME"
+    )
+    per_device_train_tokens: int | None = own(
+        None,
+        "Tokens of a micro-batch, padding included, instead of per_device_train_batch_size rows: batches "
+        "hold rows of near-equal length, as many as fit.",
     )
     pad_to_multiple_of: int | None = own(
         None,

@@ -112,6 +112,7 @@ REFUSED: dict[str, str] = {
     "seed": _ORDER,
     "data_seed": _ORDER,
     "train_sampling_strategy": _ORDER,
+    "per_device_train_tokens": _ORDER,
     "sample_weights": _ORDER,
     "sortish_sampler": _ORDER,
     "optim": _STATE,
@@ -155,18 +156,23 @@ def _either_uses(saved: Settings, current: Settings, name: str, values: tuple[st
 
 
 def _judge_grouping(saved: Settings, current: Settings) -> Outcome | None:
-    if _either_uses(saved, current, "train_sampling_strategy", GROUPED):
+    has_budget = any(settings.get("per_device_train_tokens") is not None for settings in (saved, current))
+    if has_budget or _either_uses(saved, current, "train_sampling_strategy", GROUPED):
         return "refused", f"samples are grouped by length, so {_ORDER}"
     return None
 
 
 def _judge_batch(saved: Settings, current: Settings) -> Outcome | None:
     # samples are grouped over the batches of all processes
-    rows = [
-        settings.get("per_device_train_batch_size", 1) * settings.get(PROCESSES, 1)
-        for settings in (saved, current)
-    ]
-    return None if rows[0] == rows[1] else _judge_grouping(saved, current)
+    sizes = [_num_grouped(settings) for settings in (saved, current)]
+    return None if sizes[0] == sizes[1] else _judge_grouping(saved, current)
+
+
+def _num_grouped(settings: Settings) -> int:
+    """Rows or, with a budget, tokens of the batches of all processes together."""
+    by_rows = settings.get("per_device_train_batch_size", 1)
+    budget = settings.get("per_device_train_tokens")
+    return int((by_rows if budget is None else budget) * settings.get(PROCESSES, 1))
 
 
 def _judge_processes(saved: Settings, current: Settings) -> Outcome | None:

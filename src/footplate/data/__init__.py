@@ -27,6 +27,7 @@ from footplate.data.samplers import (
     build_order,
     get_length_grouped_indices,
 )
+from footplate.data.tokens import TokenBudgetOrder
 
 __all__ = [
     "ColumnFilter",
@@ -42,6 +43,7 @@ __all__ = [
     "SampleOrder",
     "SequentialOrder",
     "ShardSampler",
+    "TokenBudgetOrder",
     "WeightedOrder",
     "build_loader",
     "build_order",

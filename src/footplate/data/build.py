@@ -11,11 +11,13 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, Sampler
 
 from footplate import rng
+from footplate.batch import has_length
 from footplate.data.loader import Loader, can_pin, micro_batch_size
 from footplate.data.order import ReseededOrder
 from footplate.data.samplers import IterableDatasetShard
 from footplate.data.shares import ALONE, DIVIDE, FILL, KEEP, Ranks
 from footplate.data.stream_watch import is_from_datasets
+from footplate.data.tokens import TokenBatches, TokenBudgetOrder
 from footplate.data.worker_reads import Collate
 
 if TYPE_CHECKING:
@@ -59,10 +61,14 @@ def build_loader(
         **_worker_settings(args),
     }
     is_stream = isinstance(dataset, IterableDataset)
+    if is_training:
+        check_has_lengths(dataset, sampler, args)
     if is_stream and is_training and ranks.count > 1 and args.accelerator_config.dispatch_batches is False:
         dataset, is_shard = shard_stream(dataset, ranks, batch_size, args.dataloader_drop_last), True
         ranks = ALONE
-    if isinstance(sampler, BatchSampler) and not is_stream:
+    if isinstance(sampler, TokenBudgetOrder):
+        sampler = TokenBatches(sampler)
+    if isinstance(sampler, (BatchSampler, TokenBatches)) and not is_stream:
         settings["batch_sampler"] = sampler
     else:
         settings.update(batch_size=batch_size, drop_last=args.dataloader_drop_last)
@@ -97,6 +103,19 @@ def plan_ranks(args: TrainingArguments, sampler: Any, is_training: bool, fills_r
     else:
         ending = FILL if fills_rounds else KEEP
     return Ranks(args.process_index, count, ending)
+
+
+def check_has_lengths(dataset: Any, sampler: Any, args: TrainingArguments) -> None:
+    """Batches by tokens are planned for a whole epoch: they need rows with an index and a length."""
+    if args.per_device_train_tokens is None or (sampler is not None and has_length(dataset)):
+        return
+    kind = "a stream" if isinstance(dataset, IterableDataset) else "without a length"
+    raise ValueError(
+        f"per_device_train_tokens={args.per_device_train_tokens} was given, and the training data, a "
+        f"{type(dataset).__name__}, is {kind}: the batches of an epoch can only be planned for rows with an "
+        "index and a number of them. Pass a dataset with __len__ and __getitem__, or set "
+        "per_device_train_batch_size and leave per_device_train_tokens unset."
+    )
 
 
 def shard_stream(dataset: Any, ranks: Ranks, batch_size: int, drop_last: bool) -> Any:

@@ -15,6 +15,7 @@ from footplate.data.foreign_pass import read_past
 from footplate.data.generators import HeldGenerators
 from footplate.data.loader import Loader
 from footplate.data.shares import DIVIDE, FILL
+from footplate.data.tokens import TokenBatches
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +196,8 @@ def describe_fill(loader: Any) -> str | None:
     if not isinstance(loader, Loader) or loader.ranks.count == 1 or loader.ranks.ending != FILL:
         return None
     num_rows, size = find_length(getattr(loader.batch_sampler, "sampler", None)), loader.total_batch_size
+    if isinstance(loader.batch_sampler, TokenBatches):  # a round is a multiple of the processes
+        size = loader.ranks.count
     if not num_rows or not size or num_rows % size == 0 or loader.drop_last:
         return None
     return (

@@ -18,6 +18,8 @@ Lengths = np.ndarray[Any, np.dtype[np.int64]]
 FIRST_PROGRESS_SECONDS = 3.0
 NEXT_PROGRESS_SECONDS = 15.0
 
+_WITHOUT_LENGTHS = "or choose train_sampling_strategy='random' and leave per_device_train_tokens unset."
+
 
 def find_lengths(dataset: Any, column: str | None = "length", model_input_name: str | None = None) -> Lengths:
     """The length of every sample, by the cheapest way that the dataset allows.
@@ -104,7 +106,7 @@ def _length_of(item: Any, column: str | None, name: str) -> int:
     if not isinstance(item, Mapping):
         raise ValueError(
             f"Length grouping needs samples that are dictionaries; this dataset gives {type(item).__name__}. "
-            "Pass lengths=... to the sampler, or choose train_sampling_strategy='random'."
+            f"Pass lengths=... to the sampler, {_WITHOUT_LENGTHS}"
         )
     if column is not None and column in item:
         return int(item[column])
@@ -117,6 +119,5 @@ def _no_length_error(column: str | None, name: str, found: list[str]) -> ValueEr
     """Says which keys were looked for, which there are, and what to set."""
     return ValueError(
         f"Length grouping found neither a length column {column!r} nor the model input {name!r} among "
-        f"{sorted(found)}. Set length_column_name to a column of lengths, or choose "
-        "train_sampling_strategy='random'."
+        f"{sorted(found)}. Set length_column_name to a column of lengths, {_WITHOUT_LENGTHS}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from torch.utils.data import RandomSampler, Sampler
 # A length counts as up to five percent more or less, anew in each epoch. That costs about five percent of
 # padding, and keeps batches from being the same sets of samples every time.
 LENGTH_JITTER = 0.05
+
+Order = TypeVar("Order", bound="SampleOrder")
 
 
 class SampleOrder(Sampler[int]):
@@ -60,14 +62,19 @@ class SampleOrder(Sampler[int]):
 
     def draw(self) -> Sequence[int]:
         """The indices of the next pass."""
+        plan, start = self._take_next()
+        indices = plan.indices(self.epoch)
+        return indices[start:] if start else indices
+
+    def _take_next(self: Order) -> tuple[Order, int]:
+        """The order of the next pass, by the settings that were sought, and where it starts."""
         start, self._next_start = self._next_start, 0
         settings, self._next_settings = self._next_settings, {}
         plan = self
         if settings and settings != self.settings():
             plan = copy.copy(self)
             vars(plan).update({name: settings[name] for name in self.depends_on if name in settings})
-        indices = plan.indices(self.epoch)
-        return indices[start:] if start else indices
+        return plan, start
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.draw())

@@ -16,8 +16,9 @@ from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
 from footplate.data.read_ahead import ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
-from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists, deal_order
+from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists, deal_order, deal_rounds
 from footplate.data.stream_watch import snapshot
+from footplate.data.tokens import TokenBatches
 from footplate.data.worker_reads import mix_seed
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,8 @@ class RowPass:
     @property
     def _is_dealt(self) -> bool:
         """Whether an order is cut for this rank alone, instead of dealing out the lists of all."""
-        return self.order is not None and self.ranks.count > 1
+        is_one = self.ranks.count == 1 and not isinstance(self.batch_sampler, TokenBatches)
+        return self.order is not None and not is_one
 
     def _draw(self) -> Iterator[tuple[Any, Any]]:
         """Index lists, or turns, from the start on, and the state of a sampler that has one after each."""
@@ -216,8 +218,11 @@ class RowPass:
         settings = {**order.settings(), **self.start.get("order", {})}
         self._pass_state = {"order": settings, "length": len(order)}
         order.check_position(self._first_sample)
-        order.seek(0, settings)
         sampler = self.batch_sampler
+        if isinstance(sampler, TokenBatches):
+            order.seek(self._first_sample, settings)
+            return deal_rounds(sampler.sampler.draw_rounds(), self.ranks)
+        order.seek(0, settings)
         return deal_order(
             order.draw(), self._first_sample, self.ranks, sampler.batch_size, bool(sampler.drop_last)
         )
@@ -282,7 +287,7 @@ class Requests:
 
 def find_order(batch_sampler: Any) -> SampleOrder | None:
     """The order that is cut into batches, if it is one that can be sought in."""
-    if type(batch_sampler) is not BatchSampler:  # another class may arrange batches as it likes
+    if type(batch_sampler) not in (BatchSampler, TokenBatches):  # others may arrange batches as they like
         return None
     sampler = batch_sampler.sampler
     return sampler if isinstance(sampler, SampleOrder) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
@@ -22,14 +23,19 @@ from footplate.data.order import (
     group_by_length,
 )
 from footplate.data.order_memory import parse_order_limit, warn_of_memory
+from footplate.data.tokens import TokenBudgetOrder
+from footplate.rng import data_seed
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
+
+logger = logging.getLogger(__name__)
 
 LengthsLike = Sequence[int] | np.ndarray[Any, Any] | torch.Tensor
 Weights = Sequence[float] | np.ndarray[Any, Any] | torch.Tensor
 
 SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance", "weighted", "keyed")
+BY_TOKENS = "by_tokens"  # not a setting of its own: per_device_train_tokens asks for it
 WITHOUT_MEMORY = ("sequential", "keyed")  # orders that are computed, not listed
 
 
@@ -43,9 +49,9 @@ def build_order(
     weights: Weights | None = None,
 ) -> SampleOrder:
     """The order called `strategy` over `dataset`, seeded by `data_seed` or else `seed`."""
-    seed = args.seed if args.data_seed is None else args.data_seed
+    seed = data_seed(args)
     memory_limit = parse_order_limit(args.order_memory_limit)  # refused if it is no size
-    if args.should_log and strategy in SAMPLING_STRATEGIES and strategy not in WITHOUT_MEMORY:
+    if args.should_log and strategy in (*SAMPLING_STRATEGIES, BY_TOKENS) and strategy not in WITHOUT_MEMORY:
         warn_of_memory(strategy, len(dataset), memory_limit)
     if strategy == "random":
         return RandomOrder(len(dataset), seed)
@@ -56,6 +62,8 @@ def build_order(
     if strategy in ("group_by_length", "batch_rebalance"):  # one process has nothing to balance
         lengths = find_lengths(dataset, args.length_column_name, model_input_name)
         return LengthGroupedOrder(lengths, batch_size, seed)
+    if strategy == BY_TOKENS:
+        return _build_token_order(find_lengths(dataset, args.length_column_name, model_input_name), args)
     if strategy != "weighted":
         raise ValueError(f"train_sampling_strategy={strategy!r} is none of {', '.join(SAMPLING_STRATEGIES)}.")
     if weights is None or len(weights) != len(dataset):
@@ -66,6 +74,29 @@ def build_order(
             "give one weight per sample, or name the column that holds them."
         )
     return WeightedOrder(weights, seed)
+
+
+def train_strategy(args: TrainingArguments) -> str:
+    """The name of the order of the training samples."""
+    return args.train_sampling_strategy if args.per_device_train_tokens is None else BY_TOKENS
+
+
+def _build_token_order(lengths: LengthsLike, args: TrainingArguments) -> TokenBudgetOrder:
+    """The order by tokens, and a notice where a row alone is more than the budget."""
+    budget = args.per_device_train_tokens
+    assert budget is not None
+    order = TokenBudgetOrder(lengths, budget, data_seed(args), args.world_size)
+    num_longer = int((order.lengths > budget).sum())
+    if num_longer and args.should_log:
+        logger.warning(
+            "%d of %d rows are longer than per_device_train_tokens=%d, up to %d: each is a batch by itself. "
+            "Raise the budget, or cut the rows, if that is too much for the memory.",
+            num_longer,
+            len(order),
+            budget,
+            int(order.lengths.max()),
+        )
+    return order
 
 
 def read_weights(weights: str | Weights | None, dataset: Any) -> Weights | None:

@@ -86,6 +86,22 @@ def deal_order(
         yield deal_last(list(indices[len(indices) - num_left :]), ranks, batch_size, batch_size, head), None
 
 
+def deal_rounds(rounds: Iterator[list[int]], ranks: Ranks) -> Iterator[tuple[Turn, None]]:
+    """What a rank gets of rounds that have any number of rows; one that cannot be divided is filled.
+
+    Args:
+        rounds: The rows of all ranks together, each round as long as they are to be.
+        ranks: Which rank, of how many.
+    """
+    for rows in rounds:
+        size = -(-len(rows) // ranks.count)
+        offset = ranks.rank * size
+        if size * ranks.count == len(rows):
+            yield Turn(rows[offset : offset + size], size, len(rows), offset), None
+        else:  # rows of the epoch's start may be longer than the budget allows for so many
+            yield deal_last(rows, ranks, size, size, head=rows), None
+
+
 def deal_samples(rows: list[Any], ranks: Ranks, batch_size: int, head: Sequence[Any]) -> Turn:
     """What a rank gets of a round of a stream, which is short at the end of the stream only.
 

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, NAdam, RAdam, RMSprop
 
-from footplate.optim.adafactor import Adafactor
 from footplate.optim.foreign import (
     build_adam_of,
     build_anyprecision,
@@ -79,6 +78,8 @@ def _torch(optimizer_class: type, **readers: Callable[[str], Any]) -> Builder:
 
 def _adafactor(request: Request) -> ClassAndKwargs:
     """Adafactor whose rate comes from the schedule."""
+    from footplate.optim.adafactor import Adafactor
+
     return Adafactor, {"scale_parameter": False, "relative_step": False}
 
 

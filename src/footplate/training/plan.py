@@ -106,7 +106,7 @@ class TrainingPlan:
     updates_per_epoch: int = 0
     batches_per_epoch: int = 0  # micro-batches; for a stream of unknown length, those of the whole run
     accumulation: int = 1
-    micro_batch_size: int = 1  # of one process
+    micro_batch_size: int = 1  # of one process; with a budget of tokens, the mean, rounded up
     num_ranks: int = 1
     num_examples: int = 0
     num_train_samples: float = 0
@@ -152,6 +152,8 @@ def plan_training(
     draws, where that may differ from `num_examples`. Each of `num_ranks` processes has such a loader.
     """
     accumulation = args.gradient_accumulation_steps
+    if args.per_device_train_tokens is not None and num_batches and num_drawn:
+        micro_batch_size = math.ceil(num_drawn / (num_batches * num_ranks))
     round_size = micro_batch_size * num_ranks
     total_batch_size = round_size * accumulation
     if num_batches is None:
@@ -193,13 +195,22 @@ def plan_training(
         micro_batch_size=micro_batch_size,
         num_ranks=num_ranks,
         num_examples=num_examples,
-        num_train_samples=max_steps * total_batch_size
-        if args.max_steps > 0
-        else num_examples * args.num_train_epochs,
+        num_train_samples=_count_samples(args, max_steps, num_examples, total_batch_size, updates_per_epoch),
         first_step=first_step,
         start=position,
         first_batch=first_batch,
     )
+
+
+def _count_samples(
+    args: TrainingArguments, max_steps: int, num_examples: int, total_batch_size: int, updates_per_epoch: int
+) -> float:
+    """Samples that the whole run uses."""
+    if args.max_steps <= 0:
+        return num_examples * args.num_train_epochs
+    if args.per_device_train_tokens is not None:  # updates differ in their rows
+        return num_examples * max_steps / updates_per_epoch
+    return max_steps * total_batch_size
 
 
 def _batches_left(
