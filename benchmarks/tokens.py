@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from padding import cut, log_normal_lengths, random_order, read_lengths
 
 WAYS = ("random", "grouped", "by tokens")
@@ -31,9 +32,8 @@ def find_budget(lengths: list[int]) -> int:
 
 def train(lengths: list[int], way: str, budget: int) -> dict[str, float]:
     """One epoch of a small encoder over rows of these lengths; its speed, and what batches looked like."""
-    from transformers import BertConfig, BertForSequenceClassification
-
     from footplate import Trainer, TrainingArguments
+    from transformers import BertConfig, BertForSequenceClassification
 
     class Counting(Trainer):
         """Notes the tokens and the places of every batch, and the processor time when it starts."""
