@@ -289,8 +289,8 @@ class TrainingArguments(OldNamesAccepted):
     )
     pad_to_multiple_of: int | None = own(
         None,
-        "Pad to a multiple of this where no data_collator is given; unset: 64 with torch_compile, else to the "
-        "longest row.",
+        "Pad to a multiple of this where no data_collator is given; unset: 64 with torch_compile, else to "
+        "the longest row.",
     )
     order_memory_limit: int | str | None = own(
         "4GB", "Memory for the order of an epoch; beyond it, a notice names the keyed order.", metavar="SIZE"

@@ -62,7 +62,8 @@ class Store:
         padded[corner] = rows
         if len(ragged) == 1:
             (axis,) = ragged
-            padded[(*corner[:axis], slice(rows.shape[axis], None), *corner[axis + 1 :])] = padding
+            beyond = (*corner[:axis], slice(rows.shape[axis], None), *corner[axis + 1 :])
+            padded[beyond] = padding
         if not in_memory:
             self._save(start, padded)
         self.used = max(self.used, start + num_bytes)
