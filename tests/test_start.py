@@ -34,6 +34,7 @@ UNUSED = (
     "hub",
     "integrations.base",
     "integrations.guard",
+    "optim.adafactor",
     "planning",
     "public",
     "qa",
