@@ -101,6 +101,12 @@ PACKERS = {  # the first is the yardstick
     "8 of like length, padded": "grouped",
     "2 rows of 512, packed": "packed",
 }
+COMPILED: dict[str, dict[str, Any]] = {
+    "not compiled, padded freely": {"compiled": False, "multiple": None},
+    "not compiled, multiples of 64": {"compiled": False, "multiple": 64},
+    "compiled, padded freely": {"compiled": True, "multiple": None},
+    "compiled, multiples of 64": {"compiled": True, "multiple": 64},
+}
 QUESTIONS = {"steps": 80, "eval_steps": 20}
 QUICK_QUESTIONS = {"steps": 2, "eval_steps": 1}
 
@@ -324,6 +330,31 @@ def measure_packing(options: argparse.Namespace) -> dict[str, list[Result]]:
     return raw
 
 
+def measure_compiling(options: argparse.Namespace) -> dict[str, list[Result]]:
+    """Time to the first update, time per update and compiles of a small BERT."""
+    steps = 6 if options.quick else 60
+    jobs = {
+        f"{library}, {label}": partial(
+            run_script, "compiling", settings | {"library": library, "steps": steps}
+        )
+        for label, settings in COMPILED.items()
+        for library in ("transformers", "footplate")
+    }
+    raw = interleave(jobs, options.rounds)
+    header = ["", "first update, s", "one update, ms", "all updates, s", "compiles"]
+    rows = []
+    for label, results in raw.items():
+        good = [result for result in results if "error" not in result]
+        cells = [results[0].get("error", "")]
+        if good:
+            middle = {key: statistics.median(result[key] for result in good) for key in good[0]}
+            cells = [f"{middle['first_update']:.1f}", f"{1e3 * middle['update']:.1f}"]
+            cells += [f"{middle['total']:.1f}", f"{middle['compiles']:.0f}"]
+        rows.append([label, *cells])
+    print_table("A small BERT, compiled and not", header, rows)
+    return raw
+
+
 BENCHMARKS = {
     "step": measure_steps,
     "ranks": measure_ranks,
@@ -338,6 +369,7 @@ BENCHMARKS = {
     "qa": measure_questions,
     "log": measure_logging,
     "packing": measure_packing,
+    "compile": measure_compiling,
 }
 
 
