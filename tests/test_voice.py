@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import nbclient
 import nbformat
 import pytest
 
-from footplate.voice import OwnHandler, is_shown_by_user
+from footplate.voice import FLUSH_SECONDS, OwnHandler, is_shown_by_user, say
 from terminal import run_on_terminal
 
 # a run whose loss is NaN, whose model does not fit on the disk, or which is well
@@ -234,3 +237,62 @@ def test_what_is_said_while_a_run_is_prepared_is_in_its_journal(tmp_path: Path) 
         learning_rate=1e-4,
     )
     assert [message for message in warnings_in(tmp_path) if "other settings" in message]
+
+
+LINES = """
+import os, sys, threading, time
+from footplate import voice
+
+def read_all():
+    os.set_blocking(reader, False)
+    try:
+        return os.read(reader, 10_000).decode()
+    except BlockingIOError:
+        return ""
+
+reader, writer = os.pipe()
+printed, stream = sys.stdout, open(writer, "w")
+sys.__stdout__ = stream
+for number in range(3):
+    voice.say(f"line {number}", stream, at_once=False)
+at_once = read_all()
+time.sleep(3 * voice.FLUSH_SECONDS)
+later = read_all()
+voice.say("line 3", stream, at_once=False)
+voice.say("line 4", stream, at_once=False)
+child = os.fork()
+if child == 0:
+    stream.close()  # would write what it had a copy of
+    os._exit(0)
+os.waitpid(child, 0)
+forked = read_all()
+voice.say("line 5", stream, at_once=False)
+voice.say("line 6", stream)
+print([at_once, later, forked, read_all()], threading.active_count(), file=printed)
+"""
+
+
+def test_lines_in_quick_succession_are_flushed_together_and_soon():
+    done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
+    seen = ["line 0\n", "line 1\nline 2\n", "line 3\nline 4\n", "line 5\nline 6\n"]
+    assert done.stdout == f"{seen} 1\n"
+
+
+def test_a_stream_that_fails_when_it_is_flushed_late_is_named_once(caplog, monkeypatch):
+    class Failing(io.StringIO):
+        name = "a failing stream"
+
+        def flush(self) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                raise OSError(28, "no space")
+
+    stream = Failing()
+    monkeypatch.setattr(sys, "__stdout__", stream)
+    with caplog.at_level(logging.WARNING, logger="footplate"):
+        for number in range(3):
+            say(f"line {number}", stream, at_once=False)
+            time.sleep(FLUSH_SECONDS / 2)
+        time.sleep(3 * FLUSH_SECONDS)
+    assert [record.getMessage().startswith("a failing stream cannot be") for record in caplog.records] == [
+        True
+    ]

@@ -7,12 +7,15 @@ import os
 import shutil
 import sys
 import textwrap
+import threading
+from time import monotonic
 from typing import TextIO
 
 logger = logging.getLogger(__name__)
 
 COLORS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m"}
 PLAIN = "\x1b[0m"
+FLUSH_SECONDS = 0.05  # a flush wakes whoever reads a pipe, which costs ten times what a line costs
 
 _failed_streams: set[str] = set()  # streams that could not be written, which is said once
 
@@ -25,26 +28,87 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-def say(text: str, stream: TextIO | None) -> None:
-    """Print whole lines above the progress bars; a stream that cannot be written is named once."""
+class _Flushes:
+    """Flushes a stream; if it was flushed a moment ago, then a moment later, with all that came meanwhile."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+        self._waiting: threading.Timer | None = None
+        self._stream: TextIO | None = None  # that waits
+
+    def flush_soon(self, stream: TextIO) -> None:
+        """Flush now, unless that was done within `FLUSH_SECONDS`: then a thread does it after these."""
+        seconds_left = self._last + FLUSH_SECONDS - monotonic()
+        if seconds_left <= 0.0:
+            self.flush(stream)
+        elif self._waiting is None:
+            self._stream, self._waiting = stream, threading.Timer(seconds_left, self._flush_late, (stream,))
+            self._waiting.daemon = True
+            try:
+                self._waiting.start()
+            except RuntimeError:  # the system starts no more threads
+                self.flush(stream)
+
+    def flush(self, stream: TextIO) -> None:
+        """Flush now."""
+        self._last = monotonic()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+        stream.flush()
+        if waiting is not None and waiting.is_alive():
+            waiting.join(1.0)  # at once: no thread outlives the last line
+
+    def _flush_late(self, stream: TextIO) -> None:
+        self._last, self._waiting = monotonic(), None
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            report_failed_stream(stream, error)
+
+    def before_fork(self) -> None:
+        """Flush what waits: the process to come would have a copy of it, and not the thread."""
+        if self._waiting is not None and self._stream is not None:
+            self._waiting.cancel()
+            self._flush_late(self._stream)
+
+
+_flushes = _Flushes()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_flushes.before_fork)
+
+
+def say(text: str, stream: TextIO | None, at_once: bool = True) -> None:
+    """Print whole lines above the progress bars; a stream that cannot be written is named once.
+
+    Args:
+        text: The lines.
+        stream: Where to; None for nowhere.
+        at_once: Let a program that reads them see them now; else within `FLUSH_SECONDS`, if the stream is
+            the stdout of the process itself. Somebody who put another one in its place may look at once.
+    """
     if stream is None:  # a program without a console has no streams
         return
     try:
-        _write(text, stream)
+        _write(text, stream, at_once)
     except (OSError, ValueError) as error:  # a full disk, a closed pipe, a closed file: training goes on
         report_failed_stream(stream, error)
 
 
-def _write(text: str, stream: TextIO) -> None:
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    # a character that the encoding does not have must not stop training
-    text = text.encode(encoding, "backslashreplace").decode(encoding)
+def _write(text: str, stream: TextIO, at_once: bool) -> None:
+    if not text.isascii():  # a character that the encoding does not have must not stop training
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
     bars = sys.modules.get("tqdm")  # if it is not imported, there is no bar
     if bars is not None and getattr(bars.tqdm, "_instances", True):
         bars.tqdm.write(text, file=stream)  # takes open bars away, writes, draws them again
+        at_once = True  # or the lines would come when the bars are there again
     else:
         stream.write(text + "\n")
-    stream.flush()  # a program may read the pipe during the run
+    if at_once or stream is not sys.__stdout__:
+        _flushes.flush(stream)
+    else:
+        _flushes.flush_soon(stream)
 
 
 def report_failed_stream(stream: TextIO, error: Exception) -> None:

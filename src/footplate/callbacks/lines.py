@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from footplate.callbacks.facts import format_duration
@@ -24,15 +25,22 @@ NOT_FOR_PEOPLE = ("runtime", "samples_per_second", "steps_per_second", "model_pr
 def format_line(values: Mapping[str, Any], max_str_len: int = 100) -> str:
     """One line of `key=value` pairs; a value that is not plain ASCII without spaces is a JSON string."""
     return " ".join(
-        f"{NOT_FOR_KEYS.sub('_', key)}={_format_value(value, max_str_len)}" for key, value in values.items()
+        [f"{_format_key(key)}={_format_value(value, max_str_len)}" for key, value in values.items()]
     )
 
 
+@lru_cache(maxsize=10_000)  # every log of a run has the same keys
+def _format_key(key: str) -> str:
+    return NOT_FOR_KEYS.sub("_", key)
+
+
 def _format_value(value: Any, max_str_len: int) -> str:
-    if hasattr(value, "tolist"):
+    if type(value) is not float and type(value) is not int and hasattr(value, "tolist"):
         value = value.tolist()  # host sync, where a tensor was logged
     if isinstance(value, float):
         return f"{value:.6g}"
+    if type(value) is int:
+        return str(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     if len(text) > max_str_len:
         text = text[:max_str_len] + "..."

@@ -122,7 +122,7 @@ class ProgressCallback(TrainerCallback):
         if self._start_time is not None and steps_done > 0 and steps_left > 0:
             seconds_per_step = (time.monotonic() - self._start_time) / steps_done
             values.setdefault("eta_seconds", round(seconds_per_step * steps_left, 1))
-        self._print("log", state, values)
+        self._print("log", state, values, at_once=False)
 
     def on_prediction_step(
         self,
@@ -176,10 +176,10 @@ class ProgressCallback(TrainerCallback):
             self._print("train_end", state, {"elapsed_seconds": round(seconds, 1)})
         show_end(args, state, seconds, self._last_checkpoint)
 
-    def _print(self, event: str, state: TrainerState, values: dict[str, Any]) -> None:
+    def _print(self, event: str, state: TrainerState, values: dict[str, Any], at_once: bool = True) -> None:
         """One line on stdout, above the bars if there are any."""
         where = {"event": event, "step": state.global_step, "max_steps": state.max_steps}
-        say(format_line({**where, **values}, self.max_str_len), sys.stdout)
+        say(format_line({**where, **values}, self.max_str_len), sys.stdout, at_once)
 
     def _open_evaluation(self, num_batches: int | None, name: str) -> None:
         # beside the bar of training, this bar disappears at its end

@@ -12,17 +12,16 @@ from footplate.report.plain import (
     as_number,
     choose_blocks,
     choose_rows,
-    find_prefixes,
+    numbers_in,
     plain,
     plain_row,
     shorten,
-    split_key,
+    split_keys,
 )
 from footplate.report.ranks import RankTable
 from footplate.report.series import Series, Spaced, TimeParts
 from footplate.resumed import ResumePoint
 
-SPLITS = ("eval", "test")
 WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both is a summary, not a point of a curve
 NO_CURVE = {"epoch", "step", "train_runtime"}
 MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 20, 200, 100
@@ -140,7 +139,7 @@ class RunData:
         step, time = event.get("step", 0), as_number(event.get("time"))
         self._note_moment(step, time, as_number(event.get("epoch", logs.get("epoch"))))
         self._add_points(step, logs, event.get("prefixes"))
-        seconds = {k: v for k, v in as_mapping(event.get("seconds")).items() if as_number(v) is not None}
+        seconds = numbers_in(event.get("seconds"))
         if seconds:
             self.parts.add(step, seconds)
             self._seconds_apart += seconds.get("evaluation", 0.0) + seconds.get("saving", 0.0)
@@ -152,12 +151,18 @@ class RunData:
         self._add_points(event.get("step", 0), as_mapping(event.get("logs")), event.get("prefixes"))
 
     def _add_points(self, step: int, logs: Mapping[str, Any], prefixes: Any) -> None:
-        told = [str(prefix) for prefix in prefixes] if isinstance(prefixes, list) else []
-        known = tuple(sorted({*SPLITS, *told, *find_prefixes(logs)}))
+        told = map(str, prefixes) if isinstance(prefixes, list) else ()
+        names = split_keys(tuple(logs), tuple(told))
         for key, value in logs.items():
             if key in NO_CURVE or isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
-            self.curves.setdefault(split_key(key, known), Series()).add(step, value)
+            self._curve(names[key]).add(step, value)
+
+    def _curve(self, name: tuple[str, str]) -> Series:
+        curve = self.curves.get(name)
+        if curve is None:
+            self.curves[name] = curve = Series()
+        return curve
 
     def _note_moment(self, step: int, time: float | None, epoch: float | None) -> None:
         self.epoch = epoch if epoch is not None else self.epoch
@@ -173,8 +178,7 @@ class RunData:
             num_updates = step - self._last_train_log[0]
             elapsed = time - self._last_train_log[1] - self._seconds_apart
             if elapsed > 0:
-                curve = self.curves.setdefault(("train", "updates_per_second"), Series())
-                curve.add(step, num_updates / elapsed)
+                self._curve(("train", "updates_per_second")).add(step, num_updates / elapsed)
         self._last_train_log, self._seconds_apart = (step, time), 0.0
 
     def _add_samples(self, event: Mapping[str, Any]) -> None:

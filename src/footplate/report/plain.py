@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 MAX_TEXT = 1000
+SPLITS = ("eval", "test")
 
 
-def find_prefixes(logs: Mapping[str, Any]) -> list[str]:
+def find_prefixes(logs: Collection[str]) -> list[str]:
     """The prefixes of evaluations in these logs: an evaluation always has a runtime and a speed."""
     starts = [key.removesuffix("_runtime") for key in logs if key.endswith("_runtime")]
     return [start for start in starts if f"{start}_samples_per_second" in logs]
@@ -26,6 +27,18 @@ def split_key(key: str, prefixes: tuple[str, ...]) -> tuple[str, str]:
         if match:
             return prefix, match.group(1)
     return "train", key
+
+
+@lru_cache(maxsize=1000)  # the logs of a run have few sets of keys
+def split_keys(keys: tuple[str, ...], told: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """The split and the metric of each key of a log.
+
+    Args:
+        keys: All keys of the log, since they tell which prefixes it has.
+        told: Prefixes of evaluations that are known besides.
+    """
+    known = tuple(sorted({*SPLITS, *told, *find_prefixes(keys)}))
+    return {key: split_key(key, known) for key in keys}
 
 
 def choose_blocks(blocks: list[dict[str, Any]], num_characters: int) -> list[dict[str, Any]]:
@@ -61,6 +74,16 @@ def as_number(value: Any) -> float | None:
     """The value if it is a finite number, else None."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and abs(value) <= sys.float_info.max else None
+
+
+def numbers_in(value: Any) -> dict[str, float]:
+    """The finite numbers of a dict, none if it is none."""
+    largest = sys.float_info.max
+    return {
+        key: number
+        for key, number in as_mapping(value).items()
+        if (abs(number) <= largest if type(number) is float else as_number(number) is not None)
+    }
 
 
 def plain(value: Any) -> Any:
