@@ -6,22 +6,26 @@ import pytest
 import torch
 
 from footplate import rng
-from footplate.data.read_ahead import ReadAhead
+from footplate.data.read_ahead import InTurn, ReadAhead
 from numbered import generator_states, noise
 
 
-def build(log, count=3, **settings):
+def build(log, count=3, kind=ReadAhead, **settings):
     def read():
         for index in range(count):
             log.append(f"read {index}")
             yield index, noise()
 
-    return ReadAhead(read(), lambda: log.append("given"), **settings)
+    return kind(read(), lambda: log.append("given"), **settings)
 
 
-def test_a_batch_is_handed_out_after_the_next_was_read():
+BOTH = pytest.mark.parametrize("kind", [ReadAhead, InTurn])
+
+
+@BOTH
+def test_a_batch_is_handed_out_after_the_next_was_read(kind):
     log = []
-    for index, _ in build(log):
+    for index, _ in build(log, kind=kind):
         log.append(f"use {index}")
     assert log == [
         *("read 0", "read 1", "given", "use 0"),
@@ -30,12 +34,23 @@ def test_a_batch_is_handed_out_after_the_next_was_read():
     ]
 
 
-def test_the_last_batch_is_known_as_such():
-    batches = build([])
+@BOTH
+def test_the_last_batch_is_known_as_such(kind):
+    batches = build([], kind=kind)
     assert [batches.is_last for _ in batches] == [False, False, True]
-    assert [*build([], count=0)] == []
+    assert [*build([], count=0, kind=kind)] == []
     with pytest.raises(StopIteration):
         next(batches)
+
+
+def test_the_state_of_a_pass_that_keeps_nothing_has_the_batch_that_was_read_ahead():
+    batches = build([], kind=InTurn)
+    assert batches.state() == {}
+    next(batches)
+    ((index, _),) = batches.state()["ahead"]
+    assert index == 1
+    next(batches), next(batches)
+    assert batches.state() == {}
 
 
 def test_the_waiting_batch_is_part_of_the_state_and_given_first():

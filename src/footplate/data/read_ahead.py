@@ -140,6 +140,46 @@ class ReadAhead:
         self._is_over = True
 
 
+class InTurn:
+    """Hands out a batch after the one behind it was read, as `ReadAhead` does, and keeps none of them.
+
+    For an evaluation, which is not taken up in its middle.
+
+    Args:
+        batches: What reads a batch when asked for the next one.
+        note_given: Called when a batch is handed out.
+    """
+
+    is_last = False  # no batch comes after the one handed out last
+
+    def __init__(self, batches: Iterator[Any], note_given: Callable[[], None]) -> None:
+        self._batches, self._note_given = batches, note_given
+        self._following: Any = _UNREAD
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = self._following
+        if batch is _UNREAD:
+            batch = next(self._batches, _END)
+        if batch is _END:
+            raise StopIteration
+        self._following = following = next(self._batches, _END)
+        if following is _END:
+            self.is_last = True
+        self._note_given()
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """The batch that was read and not handed out, for another process to give first, if there is one."""
+        is_there = self._following is not _UNREAD and self._following is not _END
+        return {"ahead": [plain_copy(self._following)]} if is_there and is_plain(self._following) else {}
+
+
+_UNREAD, _END = object(), object()
+
+
 def _describe(batch: Any) -> _Read:
     if type(batch) is dict and all(type(value) is torch.Tensor for value in batch.values()):  # the usual one
         versions = None if torch.is_inference_mode_enabled() else [t._version for t in batch.values()]

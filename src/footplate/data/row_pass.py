@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -14,7 +14,7 @@ from footplate import rng
 from footplate.batch import find_length
 from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
-from footplate.data.read_ahead import ReadAhead
+from footplate.data.read_ahead import InTurn, ReadAhead
 from footplate.data.saved_state import find_state, has_state, plain_copy
 from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists, deal_order, deal_rounds
 from footplate.data.stream_watch import snapshot
@@ -75,6 +75,7 @@ class RowPass:
         self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._lists: list[Any] | None = [] if remembers else None
         self._ahead: ReadAhead | None = None  # where this process reads
+        self._in_turn: InTurn | None = None  # likewise, in a pass that keeps nothing
         # at once, though no batch may be left to ask for: the sampler must be where the earlier pass left it
         self._source = self._draw() if start is not None else None
 
@@ -110,8 +111,11 @@ class RowPass:
             lists = chain(first, lists)
         return lists
 
-    def read_here(self, read: Callable[[Any], Any]) -> ReadAhead:
+    def read_here(self, read: Callable[[Any], Any]) -> ReadAhead | InTurn:
         """The batches that `read` makes of the lists, in this process."""
+        if not self._keeps_unused and not self.start:
+            self._in_turn = InTurn(map(read, self), self._note_used)
+            return self._in_turn
         self._ahead = ReadAhead(map(read, self), self._note_given, self._keeps_unused, self.start)
         return self._ahead
 
@@ -135,6 +139,13 @@ class RowPass:
         self._num_given += 1
         if not self._keeps_unused:
             self.settle()
+
+    def _note_used(self) -> None:
+        """The same in a pass that keeps nothing: the batch counts as used."""
+        self.last_turn, self._sampler_state = turn, _ = self._drawn.popleft()
+        self.num_samples_given += turn.num_round
+        self._num_samples += turn.num_round
+        self._num_batches += 1
 
     def settle(self) -> None:
         """An update was made of all that was handed out."""
@@ -171,7 +182,8 @@ class RowPass:
         if self.start and self._num_samples == self.start["num_samples"]:
             return self.start  # nothing was used since
         state = {"num_samples": self._num_samples, "num_batches": self._num_batches, **self._pass_state}
-        state.update(self._ahead.state() if self._ahead is not None else {})
+        reader = self._ahead or self._in_turn
+        state.update(reader.state() if reader is not None else {})
         sampler_state = self._sampler_state
         if "ahead" in state:
             drawn = list(islice(self._drawn, len(state["ahead"])))
@@ -193,10 +205,10 @@ class RowPass:
         if self.order is not None and self._is_dealt:
             return self._deal_order(self.order)
         if self.order is not None:
-            return ((indices, None) for indices in self._cut_order(self.order))
+            return zip(self._cut_order(self.order), repeat(None))
         stateful = _find_stateful(self.batch_sampler)
         if stateful is None:
-            return ((indices, None) for indices in self._replay())
+            return zip(self._replay(), repeat(None))
         if "sampler" in self.start:
             stateful.load_state_dict(plain_copy(self.start["sampler"]))
             # a sampler at its end may begin the next epoch when it is asked again

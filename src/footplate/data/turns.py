@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from footplate.data.shares import Ranks, Turn
@@ -30,11 +31,11 @@ class WithTurns:
         self._ahead: deque[tuple[Any, Turn | None]] = deque()
 
     def __iter__(self) -> Iterator[tuple[Any, Turn | None]]:
+        if not self._is_shared and not self._reads_ahead and not self._ahead:
+            return zip(self._batches, repeat(None))  # the usual pass of one process
         return self
 
     def __next__(self) -> tuple[Any, Turn | None]:
-        if not self._is_shared and not self._reads_ahead and not self._ahead:
-            return next(self._batches), None  # the usual pass of one process
         item = self._ahead.popleft() if self._ahead else self._read()
         if self._reads_ahead:
             try:

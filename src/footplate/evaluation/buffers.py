@@ -14,11 +14,10 @@ import torch
 from footplate.batch import IGNORED_LABEL
 from footplate.comm import find_batch_size, rebuild
 from footplate.evaluation.memory_limit import MemoryBudget
-from footplate.evaluation.store import Store, stored_dtype, to_host
+from footplate.evaluation.store import BLOCK_BYTES, Store, stored_dtype, to_host
 
 logger = logging.getLogger(__name__)
 
-BLOCK_BYTES = 1 << 20  # moved at once when rows are padded: small enough for the processor's cache
 APART = "Set eval_do_concat_batches=False to keep the batches apart."
 
 
@@ -208,7 +207,8 @@ class _Array:
         self._is_scalar = False
 
     def add(self, value: Any) -> None:
-        tensor = self._as_tensor(value)
+        is_usual = type(value) is torch.Tensor and not value.requires_grad
+        tensor = value if is_usual else self._as_tensor(value)
         if self._result is not None:  # the caller of `arrays` has it: do not change it
             self._copy_to_new_store(self._dtype)
         shape = tensor.shape
@@ -288,6 +288,8 @@ class _Array:
         wide = math.prod(row) * dtype.itemsize
         source, target = store.used, sum(rows for rows, _ in runs) * wide
         store.grow(target)
+        if len(row) and {shape[1:] for _, shape in runs} == {row[1:]} and store.pad(runs, row, padding):
+            return
         for rows, shape in reversed(runs):
             narrow = math.prod(shape) * dtype.itemsize
             while rows and source != target:  # if equal, the rows before are in their place already

@@ -97,10 +97,8 @@ class Collector:
         self._batches.append(num_rows or 0)
         rows = self._batch_size if num_rows is None else num_rows
         if losses is not None:
-            losses = comm.nested_detach(
-                losses if isinstance(losses, torch.Tensor) else torch.as_tensor(losses)
-            )
-            self._losses.add(losses)
+            losses = losses if type(losses) is torch.Tensor else torch.as_tensor(losses)
+            self._losses.add(losses.detach() if losses.requires_grad else losses)
             self._rows.append(rows)
             if self._by_items:
                 self._items.add(
@@ -263,6 +261,7 @@ class _Numbers:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self._joined: list[torch.Tensor] = []
         self._pending: list[torch.Tensor] = []
 
     def add(self, tensor: torch.Tensor) -> None:
@@ -272,11 +271,16 @@ class _Numbers:
             self._join()
 
     def _join(self) -> None:
-        self._pending = [torch.cat([tensor.reshape(-1) for tensor in self._pending])]
+        pending, self._pending = self._pending, []
+        if len({(tensor.ndim, tensor.dtype) for tensor in pending}) == 1 and not pending[0].ndim:
+            self._joined.append(torch.stack(pending))
+        elif pending:
+            self._joined.append(torch.cat([tensor.reshape(-1) for tensor in pending]))
 
     def values(self) -> np.ndarray:
         """All numbers in one array."""
-        if not self._pending:
-            return np.empty(0)
         self._join()
-        return np.asarray(nested_numpify(self._pending[0]))  # host sync: one for all numbers
+        if not self._joined:
+            return np.empty(0)
+        self._joined = [torch.cat(self._joined)]
+        return np.asarray(nested_numpify(self._joined[0]))  # host sync: one for all numbers

@@ -14,6 +14,7 @@ import torch
 from footplate.evaluation.memory_limit import MemoryBudget
 
 MIN_GROWTH = 1 << 16
+BLOCK_BYTES = 1 << 20  # moved at once when rows are padded: small enough for the processor's cache
 HUGE = 1 << 22  # bytes from which huge pages are faster
 
 
@@ -67,6 +68,33 @@ class Store:
         if not in_memory:
             self._save(start, padded)
         self.used = max(self.used, start + num_bytes)
+
+    def pad(
+        self, runs: list[tuple[int, tuple[int, ...]]], row: tuple[int, ...], padding: np.ndarray[Any, Any]
+    ) -> bool:
+        """Bring all rows to the shape `row`, from which they differ in their length alone; False in a file.
+
+        Args:
+            runs: How many rows in sequence have which shape.
+            row: The shape of the longest.
+            padding: What fills up the others; its dtype is that of the rows.
+        """
+        if self._file is not None:
+            return False
+        dtype, wide, num_rows = padding.dtype, math.prod(row), sum(rows for rows, _ in runs)
+        most, end = max(1, BLOCK_BYTES // max(1, wide * dtype.itemsize)), self.used // dtype.itemsize
+        flat = self._bytes[: self._capacity // dtype.itemsize * dtype.itemsize].view(dtype)
+        padded = flat[: num_rows * wide].reshape(num_rows, *row)
+        for rows, shape in reversed(runs):  # the last row moves first: it goes where nothing is left
+            length, narrow = shape[0], math.prod(shape)
+            while rows and end != num_rows * wide:  # if equal, the rows before are in their place already
+                count = min(rows, most)
+                rows, start, above = rows - count, end - count * narrow, num_rows - count
+                padded[above:num_rows, :length] = flat[start:end].reshape(count, *shape)
+                padded[above:num_rows, length:] = padding
+                num_rows, end = above, start
+        self.used = padded.nbytes
+        return True
 
     def read(self, start: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         """The array at `start`; a view of memory, so use it before the next write."""

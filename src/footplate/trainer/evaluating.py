@@ -24,12 +24,15 @@ from footplate.optim import schedules
 from footplate.outputs import EvalLoopOutput, PredictionOutput
 from footplate.state import KeptStates
 from footplate.trainer.api import TrainerApi
+from footplate.trainer.data import Data
 from footplate.trainer.evaluation import BatchMetrics, BatchResult, Evaluation
 from footplate.trainer.run import EVAL_ON_START
+from footplate.trainer.stepping import Stepping
 from footplate.training import batches, tracing, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
+from footplate.training.plain_step import PlainStep
 from footplate.training.signals import StopRequested
 
 if TYPE_CHECKING:
@@ -163,28 +166,36 @@ class Evaluating(TrainerApi):
         is_own = gather is None and args.world_size > 1 and not shares  # a loader of the user's own
         self.callback_handler.eval_dataloader = dataloader
         collector = build_collector(dataloader, args, self._current_run.anchor(str(args.output_dir)))
-        evaluation.records = Records()
+        evaluation.records, weighs_items = Records(), args.weighs_items
+        plain = settle_step(self, loss_only, ignore_keys)
         try:
-            for (inputs, turn), is_last in batches.mark_last(WithTurns(dataloader)):
+            for inputs, turn in (turns := WithTurns(dataloader)):
                 num_rows = comm.find_batch_size(inputs)
                 if is_own:
                     gather, is_own = choose_gather(self, dataloader, inputs), False
                 num_items = None
-                if self.args.weighs_items:
+                if weighs_items:
                     num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
                 evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
                 if turn is not None and turn.num_own < (num_rows or 0):  # others of its rows count elsewhere
                     evaluation.batch_weight *= turn.num_own / (num_rows or 1)
-                loss, logits, labels = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+                found = plain(model, inputs) if plain is not None else None
+                if found is None:
+                    found = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
+                loss, logits, labels = found
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
                 main = self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None
                 result = BatchResult(num_rows, loss, logits, labels, main)
-                result = result.join(gather) if turn is None else result.keep_own(turn)
+                if turn is not None:
+                    result = result.keep_own(turn)
+                elif gather is not None:
+                    result = result.join(gather)
                 collect(collector, result, keeps_batches, num_items)
                 self._event("on_prediction_step")
                 if evaluation.is_repeatable and self._current_run.accord.poll_stop():
                     raise StopRequested
-                by_batch.update(inputs, result, evaluation.name, is_last, turn)
+                if by_batch.are_used:
+                    by_batch.update(inputs, result, evaluation.name, turns.is_last, turn)
             if shares:
                 collector.merge_ranks(to_all=args.metrics_on == "every_rank")
             metrics, mean_loss, evaluation.weight = measure_once(self, by_batch, collector)
@@ -322,6 +333,34 @@ class Evaluating(TrainerApi):
             model = self.torch_jit_model_eval(model, dataloader, training=False)
             self.jit_compilation_time = round(time.time() - start_time, 4)
         return model
+
+
+# prediction_step and what it calls, as they are before anybody can put something in their place
+_OWN_STEP: dict[str, Any] = {
+    "prediction_step": Evaluating.prediction_step,
+    "compute_loss": Stepping.compute_loss,
+    "compute_loss_context_manager": TrainerApi.compute_loss_context_manager,
+    "autocast_smart_context_manager": TrainerApi.autocast_smart_context_manager,
+    "_prepare_inputs": Data._prepare_inputs,
+    "_prepare_input": TrainerApi._prepare_input,
+    "_prepare_context_parallel_inputs": TrainerApi._prepare_context_parallel_inputs,
+    "_get_num_items_in_batch": TrainerApi._get_num_items_in_batch,
+}
+
+
+def settle_step(trainer: Evaluating, loss_only: bool, ignore_keys: list[str] | None) -> PlainStep | None:
+    """What `prediction_step` does where neither a joint nor a setting asks for more; None where one does."""
+    args = trainer.args
+    has_own_loss = trainer.compute_loss_func is not None or trainer.label_smoother is not None
+    told = trainer.model_accepts_loss_kwargs or args.weighs_items  # forward or the loss is told of items
+    is_alone = args.world_size == 1 and trainer._device.type == "cpu"
+    if has_own_loss or told or not is_alone or not trainer.label_names:
+        return None
+    kind, own = type(trainer), vars(trainer)
+    if any(getattr(kind, name) is not method or name in own for name, method in _OWN_STEP.items()):
+        return None
+    ignored = find_ignored(trainer) if ignore_keys is None else ignore_keys
+    return PlainStep(trainer.label_names, trainer._held_back, ignored, loss_only)
 
 
 def find_ignored(trainer: Evaluating) -> list[str]:
