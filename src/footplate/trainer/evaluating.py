@@ -32,7 +32,7 @@ from footplate.training import batches, tracing, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
-from footplate.training.plain_step import PlainStep
+from footplate.training.plain_step import PlainStep, leave_to_joint
 from footplate.training.signals import StopRequested
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Evaluating(TrainerApi):
         self.callback_handler.eval_dataloader = dataloader
         collector = build_collector(dataloader, args, self._current_run.anchor(str(args.output_dir)))
         evaluation.records, weighs_items = Records(), args.weighs_items
-        plain = settle_step(self, loss_only, ignore_keys)
+        plain = settle_step(self, loss_only, ignore_keys) or leave_to_joint
         try:
             for inputs, turn in (turns := WithTurns(dataloader)):
                 num_rows = comm.find_batch_size(inputs)
@@ -179,10 +179,9 @@ class Evaluating(TrainerApi):
                 evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
                 if turn is not None and turn.num_own < (num_rows or 0):  # others of its rows count elsewhere
                     evaluation.batch_weight *= turn.num_own / (num_rows or 1)
-                found = plain(model, inputs) if plain is not None else None
-                if found is None:
-                    found = self.prediction_step(model, inputs, loss_only, ignore_keys=ignore_keys)
-                loss, logits, labels = found
+                loss, logits, labels = plain(model, inputs) or self.prediction_step(
+                    model, inputs, loss_only, ignore_keys=ignore_keys
+                )
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
                 main = self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None
                 result = BatchResult(num_rows, loss, logits, labels, main)
@@ -203,11 +202,10 @@ class Evaluating(TrainerApi):
         finally:
             evaluation.records = None
 
-        if mean_loss is not None:
-            metrics[f"{metric_key_prefix}_loss"] = mean_loss
-        for name in PREPARATION_TIMES:
-            if getattr(self, name) is not None:
-                metrics[f"{metric_key_prefix}_{name}"] = getattr(self, name)
+        times = {name: getattr(self, name) for name in PREPARATION_TIMES}
+        for name, value in {"loss": mean_loss, **times}.items():
+            if value is not None:
+                metrics[f"{metric_key_prefix}_{name}"] = value
         metrics = metric_tools.prefix_keys(metrics, metric_key_prefix)
         return EvalLoopOutput(collector.predictions, collector.labels, metrics, collector.num_samples)
 

@@ -62,6 +62,10 @@ class PlainStep:
         return loss, logits, labels[0] if len(labels) == 1 else labels
 
 
+def leave_to_joint(model: nn.Module, inputs: Any) -> None:
+    """What stands in the place of a `PlainStep` where a joint or a setting asks for more."""
+
+
 def _call_without_graph(model: nn.Module, inputs: dict[str, Any]) -> Any:
     """`torch.no_grad()` makes three objects for each batch; this makes none."""
     was_enabled = torch.is_grad_enabled()
