@@ -1,0 +1,167 @@
+"""Every error and warning of footplate, read from its source, and the page of the site that lists them."""
+
+from __future__ import annotations
+
+import ast
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from subjects import Subject, find_subject
+
+SOURCE = Path(__file__).parents[1] / "src" / "footplate"
+FIELD = "…"  # stands for what a message fills in
+LOUD = re.compile(r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once)$")
+MIN_WORDS = 4  # shorter strings in a function are keys and names, not sentences
+
+
+class Message(NamedTuple):
+    """One thing that footplate may say.
+
+    Args:
+        subject: The heading it belongs under.
+        kind: The exception's class, or "warning".
+        text: Its words, with `…` for what is filled in.
+    """
+
+    subject: Subject
+    kind: str
+    text: str
+
+
+def read_text(node: ast.expr) -> str | None:
+    """The fixed words of a string, of an f-string, or of strings joined by `+` and `%`."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(read_text(part) or FIELD for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
+        left = read_text(node.left) or FIELD
+        return left if isinstance(node.op, ast.Mod) else left + (read_text(node.right) or FIELD)
+    return None
+
+
+def tidy(text: str) -> str:
+    """A message on one line, with one sign for each thing that is filled in."""
+    text = re.sub(r"%[-+.\d]*[sdrfgi]", FIELD, text)
+    return re.sub(rf"({FIELD}\s*)+{FIELD}", FIELD, " ".join(text.split()))
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a string is something to say, and not a name, a key or a format."""
+    return len(re.findall(r"[A-Za-z]{2,}", text)) >= MIN_WORDS
+
+
+def list_texts(node: ast.AST) -> Iterator[str]:
+    """Every sentence in a piece of code, each whole and docstrings left out."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    text = read_text(node) if isinstance(node, ast.expr) else None
+    if text is not None and is_sentence(text):
+        yield tidy(text)
+    elif not isinstance(node, ast.JoinedStr):
+        for child in ast.iter_child_nodes(node):
+            yield from list_texts(child)
+
+
+class Package:
+    """The functions of footplate by name, to follow a message to where its words are.
+
+    Args:
+        folder: Where its sources are.
+    """
+
+    def __init__(self, folder: Path = SOURCE) -> None:
+        self.modules = {
+            ".".join(("footplate", *path.relative_to(folder).with_suffix("").parts)): ast.parse(
+                path.read_text(encoding="utf-8")
+            )
+            for path in sorted(folder.rglob("*.py"))
+        }
+        self.functions: dict[str, list[ast.AST]] = {}
+        self.constants: dict[str, list[ast.AST]] = {}
+        for tree in self.modules.values():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef):
+                    self.functions.setdefault(node.name, []).append(node)
+            for statement in tree.body:
+                if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                    self.constants.setdefault(statement.targets[0].id, []).append(statement.value)
+
+    def find_words(self, said: list[ast.expr], around: ast.AST | None) -> list[str]:
+        """The sentences that an exception or a warning can consist of.
+
+        Args:
+            said: Its arguments.
+            around: The function that it stands in, whose own sentences are taken where the arguments hold none.
+        """
+        found = [text for argument in said for text in list_texts(argument)]
+        for node in (node for argument in said for node in ast.walk(argument)):
+            homes: list[ast.AST] = []
+            if isinstance(node, ast.Call):
+                homes = self.functions.get(name_of(node), [])
+            elif name_of(node).isupper():
+                homes = self.constants.get(name_of(node), [])
+            found += [text for home in homes for text in list_texts(home)]
+        if not found and around is not None:
+            found = list(list_texts(around))
+        if not found:  # a message of one or two words is still a message
+            found = [tidy(text) for text in map(read_text, said) if text]
+        return found
+
+
+def name_of(node: ast.AST) -> str:
+    """The last part of a called function's or a constant's name, if this is one."""
+    if isinstance(node, ast.Call):
+        return name_of(node.func)
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def list_speakers(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr], ast.AST | None, int]]:
+    """Every `raise` and every warning: kind, arguments, the function around it, line."""
+    todo: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]
+    while todo:
+        node, around = todo.pop()
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield name_of(node.exc.func) or "error", [*node.exc.args, node.exc.func], around, node.lineno
+        elif isinstance(node, ast.Call) and LOUD.search(ast.unparse(node.func)):
+            is_error = name_of(node.func) in ("error", "critical")
+            yield "error in the log" if is_error else "warning", node.args, around, node.lineno
+        inside = node if isinstance(node, ast.FunctionDef) else around
+        todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+
+def list_messages(folder: Path = SOURCE) -> list[Message]:
+    """Everything that footplate may say, each once, by subject and in alphabetical order."""
+    package = Package(folder)
+    found = set()
+    for module, tree in package.modules.items():
+        for kind, said, around, _ in list_speakers(tree):
+            kind = kind if kind[:1].isupper() or " " in kind or kind == "warning" else "error"
+            for text in package.find_words(said, around):
+                found.add(Message(find_subject(module), kind, text))
+    return sorted(found, key=lambda message: (message.subject.title, message.text.lower(), message.kind))
+
+
+def matches(message: Message, said: str) -> bool:
+    """Whether these words, as a user sees them, are this message or contain it."""
+    parts = [re.escape(part) for part in message.text.split(FIELD)]
+    return bool(re.search(".*?".join(parts), " ".join(said.split()), flags=re.DOTALL))
+
+
+def write_messages(messages: list[Message], settings: set[str]) -> str:
+    """The page of all messages, with a link to each setting that one names."""
+    lines = ["# Every message", "", f"{len(messages)} errors and warnings, by subject; `{FIELD}` is what a run fills in."]
+    lines += ["Search this page for words of yours that are no name or number.", ""]
+    subject = None
+    for message in messages:
+        if message.subject != subject:
+            subject = message.subject
+            lines += [f"## {subject.title}", ""]
+        named = sorted(set(re.findall(r"\w+", message.text)) & settings)
+        links = ", ".join(f'<a href="reference/settings.html#{name}"><code>{name}</code></a>' for name in named)
+        end = f"<br>Settings: {links}</p>" if links else "</p>"
+        lines += [f'<p class="message"><em>{html.escape(message.kind)}</em> {html.escape(message.text)}{end}', ""]
+    return "\n".join(lines)
