@@ -15,8 +15,7 @@ from reference import is_described, group_names, home_of, write_reference
 from site_links import check_site
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "build" / "pages"
-SITE = ROOT / "site"
+MESSAGES_LINK = "[Every message](messages.md)"  # the page is made here, so docs/ cannot link to it
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(?<![\[`])`(\w+)(?:=[^`]*)?`(?!\])")
 
@@ -54,7 +53,7 @@ def link_names(text: str, targets: dict[str, str]) -> str:
     )
 
 
-def write_pages(folder: Path = PAGES) -> list[Path]:
+def write_pages(folder: Path) -> list[Path]:
     """Put the pages of docs/ and those made from the source into a folder, for zensical to read."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md", "notebooks"))
@@ -62,26 +61,30 @@ def write_pages(folder: Path = PAGES) -> list[Path]:
     settings = {field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)}
     pages = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
     pages = {name: link_names(text, targets) for name, text in pages.items()}
+    pages["troubleshooting.md"] = pages["troubleshooting.md"].replace("*Every message*", MESSAGES_LINK)
     made = {"messages.md": write_messages(list_messages(), settings), **write_reference()}
     for name, text in {**pages, **made}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text.replace("*Every message*", "[Every message](messages.md)"), encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in (*pages, *made)]
 
 
-def build_site() -> list[str]:
-    """Build the site, and say what is wrong with it: warnings of zensical, dead links, requests to other hosts."""
-    shutil.rmtree(SITE, ignore_errors=True)
-    write_pages()
-    command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    print(done.stdout + done.stderr)
-    if done.returncode != 0 or not SITE.is_dir():
-        return [f"zensical ended with {done.returncode}."]
-    return check_site(SITE)
+def build_site(root: Path = ROOT) -> list[str]:
+    """Build the site, and say what is wrong with it: dead links, requests to other hosts, a build that failed.
+
+    Args:
+        root: Where zensical.toml and src/ are, and where site/ goes.
+    """
+    shutil.rmtree(root / "site", ignore_errors=True)
+    write_pages(root / "build" / "pages")
+    command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    if done.returncode != 0:
+        return [f"zensical ended with {done.returncode}:", *done.stdout.splitlines(), *done.stderr.splitlines()]
+    return check_site(root / "site")
 
 
 if __name__ == "__main__":
     problems = build_site()
-    print("\n".join(problems) or f"{SITE.relative_to(ROOT)}/ is built, and every link in it leads somewhere.")
+    print("\n".join(problems) or "site/ is built, and every link in it leads somewhere. Open site/index.html.")
     sys.exit(bool(problems))

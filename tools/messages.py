@@ -13,8 +13,8 @@ from subjects import Subject, find_subject
 
 SOURCE = Path(__file__).parents[1] / "src" / "footplate"
 FIELD = "…"  # stands for what a message fills in
-LOUD = re.compile(r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once)$")
-MIN_WORDS = 4  # shorter strings in a function are keys and names, not sentences
+LOUD = re.compile(r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once)$|^logger\.log$")
+MIN_WORDS = 3  # shorter strings in a function are keys and names, not sentences
 
 
 class Message(NamedTuple):
@@ -51,7 +51,8 @@ def tidy(text: str) -> str:
 
 def is_sentence(text: str) -> bool:
     """Whether a string is something to say, and not a name, a key or a format."""
-    return len(re.findall(r"[A-Za-z]{2,}", text)) >= MIN_WORDS
+    is_pattern = "\\" in text  # a regular expression
+    return not is_pattern and sum(bool(re.search("[A-Za-z]{2}", word)) for word in text.split()) >= MIN_WORDS
 
 
 def list_texts(node: ast.AST) -> Iterator[str]:
@@ -97,6 +98,7 @@ class Package:
             said: Its arguments.
             around: The function that it stands in, whose own sentences are taken where the arguments hold none.
         """
+        said = [*said, *find_assigned(said, around)]
         found = [text for argument in said for text in list_texts(argument)]
         for node in (node for argument in said for node in ast.walk(argument)):
             homes: list[ast.AST] = []
@@ -108,8 +110,22 @@ class Package:
         if not found and around is not None:
             found = list(list_texts(around))
         if not found:  # a message of one or two words is still a message
-            found = [tidy(text) for text in map(read_text, said) if text]
+            arguments = [part for call in said if isinstance(call, ast.Call) for part in call.args]
+            texts = [tidy(text) for text in map(read_text, arguments) if text]
+            found = [text for text in texts if re.search("[A-Za-z]{2}", text)]
         return found
+
+
+def find_assigned(said: list[ast.expr], around: ast.AST | None) -> list[ast.expr]:
+    """What the names in a message were set to, in the function around it."""
+    names = {node.id for part in said for node in ast.walk(part) if isinstance(node, ast.Name)}
+    return [
+        node.value
+        for node in (ast.walk(around) if around is not None else ())
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in names
+    ]
 
 
 def name_of(node: ast.AST) -> str:
@@ -125,10 +141,10 @@ def list_speakers(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr], ast.A
     while todo:
         node, around = todo.pop()
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield name_of(node.exc.func) or "error", [*node.exc.args, node.exc.func], around, node.lineno
+            yield name_of(node.exc.func) or "error", [node.exc], around, node.lineno
         elif isinstance(node, ast.Call) and LOUD.search(ast.unparse(node.func)):
             is_error = name_of(node.func) in ("error", "critical")
-            yield "error in the log" if is_error else "warning", node.args, around, node.lineno
+            yield "error in the log" if is_error else "warning", [node], around, node.lineno
         inside = node if isinstance(node, ast.FunctionDef) else around
         todo += [(child, inside) for child in ast.iter_child_nodes(node)]
 

@@ -22,6 +22,7 @@ TRAINING = Subject("training", "Training")
 PROCESSES = Subject("processes", "Several processes")
 CHECKPOINTS = Subject("checkpoints", "Checkpoints")
 COMMANDS = Subject("commands", "The command line")
+OTHERS = Subject("others", "Others")
 
 SUBJECTS = {
     "trainer": TRAINERS,
@@ -57,6 +58,11 @@ SUBJECTS = {
     "tasks": Subject("tasks", "Tasks"),
     "cli": COMMANDS,
     "__main__": COMMANDS,
+    "__init__": OTHERS,
+    "homes": OTHERS,
+    "voice": OTHERS,
+    "words": OTHERS,
+    "demo": OTHERS,
 }
 
 
