@@ -25,10 +25,13 @@ PASSED_ON = {
     ("footplate.data.saved_state", "plain_copy"): "the name of a type, for the error around it",
     ("footplate.data.stream_watch", "_warn"): "words that the caller gives",
     ("footplate.distributed.failures", "report"): "a question, not a message",
+    ("footplate.integrations.guard", "_say"): "words that the caller gives",
     ("footplate.samples.callback", "_warn_once"): "words that the caller gives",
     ("footplate.search.ray_tune", "read_outcome"): "a question, not a message",
+    ("footplate.seq2seq", "_describe_generation"): "words that the caller gives",
     ("footplate.tasks.common.parsing", "parse_flags"): "the error of the parser",
     ("footplate.tasks.common.scripts", "main"): "the exit code of a process",
+    ("footplate.trainer.search", "ended"): "the end of a trial, with the words of its error",
     ("footplate.trainer.ray_trials", "run_ray_trial"): "the error of another process",
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from footplate import Seq2SeqTrainingArguments
 from messages import list_messages, write_messages
-from reference import is_described, group_names, home_of, write_reference
+from reference import group_names, home_of, is_described, write_reference
 from site_links import check_site
 
 ROOT = Path(__file__).parents[1]
@@ -80,11 +80,17 @@ def build_site(root: Path = ROOT) -> list[str]:
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode != 0:
-        return [f"zensical ended with {done.returncode}:", *done.stdout.splitlines(), *done.stderr.splitlines()]
+        return [
+            f"zensical ended with {done.returncode}:",
+            *done.stdout.splitlines(),
+            *done.stderr.splitlines(),
+        ]
     return check_site(root / "site")
 
 
 if __name__ == "__main__":
     problems = build_site()
-    print("\n".join(problems) or "site/ is built, and every link in it leads somewhere. Open site/index.html.")
+    print(
+        "\n".join(problems) or "site/ is built, and every link in it leads somewhere. Open site/index.html."
+    )
     sys.exit(bool(problems))

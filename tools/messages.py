@@ -13,7 +13,9 @@ from subjects import Subject, find_subject
 
 SOURCE = Path(__file__).parents[1] / "src" / "footplate"
 FIELD = "…"  # stands for what a message fills in
-LOUD = re.compile(r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once)$|^logger\.log$")
+LOUD = re.compile(
+    r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once|_say|_describe_generation)$|^logger\.log$"
+)
 MIN_WORDS = 3  # shorter strings in a function are keys and names, not sentences
 
 
@@ -96,7 +98,7 @@ class Package:
 
         Args:
             said: Its arguments.
-            around: The function that it stands in, whose own sentences are taken where the arguments hold none.
+            around: The function around it, whose own sentences are taken where the arguments hold none.
         """
         said = [*said, *find_assigned(said, around)]
         found = [text for argument in said for text in list_texts(argument)]
@@ -169,7 +171,11 @@ def matches(message: Message, said: str) -> bool:
 
 def write_messages(messages: list[Message], settings: set[str]) -> str:
     """The page of all messages, with a link to each setting that one names."""
-    lines = ["# Every message", "", f"{len(messages)} errors and warnings, by subject; `{FIELD}` is what a run fills in."]
+    lines = [
+        "# Every message",
+        "",
+        f"{len(messages)} errors and warnings, by subject; `{FIELD}` is what a run fills in.",
+    ]
     lines += ["Search this page for words of yours that are no name or number.", ""]
     subject = None
     for message in messages:
@@ -177,7 +183,12 @@ def write_messages(messages: list[Message], settings: set[str]) -> str:
             subject = message.subject
             lines += [f"## {subject.title}", ""]
         named = sorted(set(re.findall(r"\w+", message.text)) & settings)
-        links = ", ".join(f'<a href="reference/settings.html#{name}"><code>{name}</code></a>' for name in named)
+        links = ", ".join(
+            f'<a href="reference/settings.html#{name}"><code>{name}</code></a>' for name in named
+        )
         end = f"<br>Settings: {links}</p>" if links else "</p>"
-        lines += [f'<p class="message"><em>{html.escape(message.kind)}</em> {html.escape(message.text)}{end}', ""]
+        lines += [
+            f'<p class="message"><em>{html.escape(message.kind)}</em> {html.escape(message.text)}{end}',
+            "",
+        ]
     return "\n".join(lines)

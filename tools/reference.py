@@ -13,7 +13,11 @@ from footplate.homes import find_homes
 from footplate.public import __all__ as public_names
 from subjects import Subject, find_subject
 
-FIRST = ("Trainer", "TrainingArguments", "TrainerCallback")  # people look for these, whatever the alphabet says
+FIRST = (
+    "Trainer",
+    "TrainingArguments",
+    "TrainerCallback",
+)  # people look for these, whatever the alphabet says
 
 
 def home_of(name: str) -> str:
@@ -103,5 +107,8 @@ def write_settings() -> str:
 
 def write_reference() -> dict[str, str]:
     """Every page of the reference, by its path among the pages."""
-    pages = {f"reference/{subject.slug}.md": write_names(subject, names) for subject, names in group_names().items()}
+    pages = {
+        f"reference/{subject.slug}.md": write_names(subject, names)
+        for subject, names in group_names().items()
+    }
     return {"reference/settings.md": write_settings(), **pages}

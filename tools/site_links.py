@@ -58,7 +58,7 @@ def find_problem(link: str, page: Path, pages: dict[Path, Page], site: Path) -> 
 
 
 def check_site(site: Path) -> list[str]:
-    """Every problem of a built site, one line each; an address of another host is checked for its form alone."""
+    """Every problem of a built site, one line each; of another host, only the form of the address counts."""
     site = site.resolve()
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     problems = [] if pages else [f"{site} holds no page."]
