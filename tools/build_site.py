@@ -70,7 +70,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def build_site(root: Path = ROOT) -> list[str]:
-    """Build the site, and say what is wrong with it: dead links, requests to other hosts, a build that failed.
+    """Build the site, and say what is wrong: dead links, requests to other hosts, a build that failed.
 
     Args:
         root: Where zensical.toml and src/ are, and where site/ goes.

@@ -53,7 +53,10 @@ def write_names(subject: Subject, names: list[str]) -> str:
     lines = [f"# {subject.title}", "", "Each of these is imported from `footplate` itself.", ""]
     for name in filter(is_described, names):
         value = getattr(footplate, name)
-        lines += [f"::: {home_of(name)}.{value.__qualname__}", ""]
+        lines += [f"::: {home_of(name)}.{value.__qualname__}"]
+        if dataclasses.is_dataclass(value) and issubclass(value, TrainingArguments):
+            lines += ["    options:", "      merge_init_into_class: false"]  # settings.md has the fields
+        lines += [""]
     values = [name for name in names if not is_described(name)]
     if values:
         lines += ["## Values and types", "", "| name | value |", "|---|---|"]
