@@ -51,6 +51,8 @@ def escape(text: Any) -> str:
 def write_names(subject: Subject, names: list[str]) -> str:
     """One page: the names with docstrings, then a table of plain values."""
     lines = [f"# {subject.title}", "", "Each of these is imported from `footplate` itself.", ""]
+    if "TrainingArguments" in names:
+        lines += ["The fields of the arguments are on a page of their own: [Settings](settings.md).", ""]
     for name in filter(is_described, names):
         value = getattr(footplate, name)
         lines += [f"::: {home_of(name)}.{value.__qualname__}"]
