@@ -81,8 +81,10 @@ def test_every_public_name_with_a_docstring_has_a_place(site):
 
 def test_joints_of_the_trainer_have_a_place(site):
     anchors = read(site, "reference/trainers.html").anchors
-    for joint in ("compute_loss", "training_step", "evaluate", "log", "create_scheduler"):
+    plain = ("compute_loss", "training_step", "evaluate", "log", "create_scheduler")
+    for joint in (*plain, *reference.JOINTS):
         assert f"footplate.trainer.trainer.Trainer.{joint}" in anchors
+    assert "footplate.trainer.trainer.Trainer._event" not in anchors
 
 
 def test_every_setting_has_a_place_and_its_help(site):
@@ -94,10 +96,12 @@ def test_every_setting_has_a_place_and_its_help(site):
 
 
 def test_the_first_mention_of_a_name_links_to_its_place():
-    targets = {"save_steps": "reference/settings.md#save_steps"}
-    text = "# `save_steps`\nSet `save_steps=5`, then `save_steps`.\n```python\n`save_steps`\n```\n"
-    linked = "[`save_steps=5`](reference/settings.md#save_steps), then `save_steps`."
-    assert build_site.link_names(text, targets) == text.replace("`save_steps=5`, then `save_steps`.", linked)
+    targets = {name: f"reference/settings.md#{name}" for name in ("save_steps", "Trainer")}
+    text = "# `save_steps`\n[`save_steps`](a.md): {first} and `save_steps`, {second}\n```\n`Trainer`\n```\n"
+    plain = text.format(first="`save_steps=5`", second="`Trainer(model)`")
+    first = "[`save_steps=5`](reference/settings.md#save_steps)"
+    second = "[`Trainer(model)`](reference/settings.md#Trainer)"
+    assert build_site.link_names(plain, targets) == text.format(first=first, second=second)
 
 
 @pytest.mark.parametrize(

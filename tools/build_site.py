@@ -17,7 +17,8 @@ from site_links import check_site
 ROOT = Path(__file__).parents[1]
 MESSAGES_LINK = "[Every message](messages.md)"  # the page is made here, so docs/ cannot link to it
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
-CODE = re.compile(r"(?<![\[`])`(\w+)(?:=[^`]*)?`(?!\])")
+CODE = re.compile(r"(?<!`)`(\w+)(?:[=(][^`]*)?`")
+LINK = re.compile(r"(!?\[[^\]]*\]\([^)]*\))")
 
 
 def find_targets() -> dict[str, str]:
@@ -45,7 +46,8 @@ def link_names(text: str, targets: dict[str, str]) -> str:
         return f"[{match[0]}]({targets[name]})"
 
     def link_line(line: str) -> str:
-        return line if line.startswith("#") or "](" in line else CODE.sub(link, line)
+        parts = [line] if line.startswith("#") else LINK.split(line)
+        return "".join(part if part.startswith(("#", "[", "![")) else CODE.sub(link, part) for part in parts)
 
     pieces = FENCE.split(text)
     return "".join(

@@ -13,6 +13,11 @@ from footplate.homes import find_homes
 from footplate.public import __all__ as public_names
 from subjects import Subject, find_subject
 
+# methods with an underscore that a subclass may override, by the API that scripts were written for
+JOINTS = (
+    *("_inner_training_loop", "_prepare_inputs", "_get_train_sampler", "_get_eval_sampler"),
+    *("_set_signature_columns_if_needed", "_save", "_save_checkpoint", "_maybe_log_save_evaluate"),
+)
 FIRST = (
     "Trainer",
     "TrainingArguments",
@@ -55,15 +60,21 @@ def write_names(subject: Subject, names: list[str]) -> str:
         lines += ["The fields of the arguments are on a page of their own: [Settings](settings.md).", ""]
     for name in filter(is_described, names):
         value = getattr(footplate, name)
-        lines += [f"::: {home_of(name)}.{value.__qualname__}"]
-        if dataclasses.is_dataclass(value) and issubclass(value, TrainingArguments):
-            lines += ["    options:", "      merge_init_into_class: false"]  # settings.md has the fields
-        lines += [""]
+        lines += [f"::: {home_of(name)}.{value.__qualname__}", *write_options(value), ""]
     values = [name for name in names if not is_described(name)]
     if values:
         lines += ["## Values and types", "", "| name | value |", "|---|---|"]
         lines += [f"| `{name}` | {show_value(getattr(footplate, name))} |" for name in values]
     return "\n".join(lines) + "\n"
+
+
+def write_options(value: Any) -> list[str]:
+    """What is shown of a class beyond what zensical.toml says."""
+    if value is footplate.Trainer:
+        return ["    options:", f'      filters: ["!^_", "^({"|".join(JOINTS)})$"]']
+    if inspect.isclass(value) and issubclass(value, TrainingArguments):
+        return ["    options:", "      merge_init_into_class: false"]  # settings.md has the fields
+    return []
 
 
 def show_value(value: Any) -> str:
