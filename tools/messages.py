@@ -14,8 +14,9 @@ from subjects import Subject, find_subject
 SOURCE = Path(__file__).parents[1] / "src" / "footplate"
 FIELD = "…"  # stands for what a message fills in
 LOUD = re.compile(
-    r"(^|[._])(warn|warning|error|critical|warn_once|_warn_once|_say|_describe_generation)$|^logger\.log$"
+    r"(^|[._])(warn|warning|warn_once|_warn_once|_say|_describe_generation)$|\.(error|critical)$|^logger\.log$"
 )
+LOGGED = ("warning", "error in the log")
 MIN_WORDS = 3  # shorter strings in a function are keys and names, not sentences
 
 
@@ -83,29 +84,36 @@ class Package:
             )
             for path in sorted(folder.rglob("*.py"))
         }
-        self.functions: dict[str, list[ast.AST]] = {}
+        self.functions: dict[str, dict[str, ast.FunctionDef]] = {}  # by name and module
         self.constants: dict[str, list[ast.AST]] = {}
-        for tree in self.modules.values():
+        for module, tree in self.modules.items():
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef):
-                    self.functions.setdefault(node.name, []).append(node)
+                    self.functions.setdefault(node.name, {})[module] = node
             for statement in tree.body:
                 if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                     self.constants.setdefault(statement.targets[0].id, []).append(statement.value)
 
-    def find_words(self, said: list[ast.expr], around: ast.AST | None) -> list[str]:
+    def find_functions(self, name: str, module: str) -> list[ast.FunctionDef]:
+        """The functions of a name: that of this module if it says something, else those of all."""
+        found = self.functions.get(name, {})
+        own = found.get(module)
+        return [own] if own is not None and any(list_texts(own)) else list(found.values())
+
+    def find_words(self, said: list[ast.expr], around: ast.AST | None, module: str) -> list[str]:
         """The sentences that an exception or a warning can consist of.
 
         Args:
-            said: Its arguments.
+            said: The exception or the call.
             around: The function around it, whose own sentences are taken where the arguments hold none.
+            module: Where this is said.
         """
         said = [*said, *find_assigned(said, around)]
         found = [text for argument in said for text in list_texts(argument)]
         for node in (node for argument in said for node in ast.walk(argument)):
             homes: list[ast.AST] = []
             if isinstance(node, ast.Call):
-                homes = self.functions.get(name_of(node), [])
+                homes = list(self.find_functions(name_of(node), module))
             elif name_of(node).isupper():
                 homes = self.constants.get(name_of(node), [])
             found += [text for home in homes for text in list_texts(home)]
@@ -146,7 +154,7 @@ def list_speakers(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr], ast.A
             yield name_of(node.exc.func) or "error", [node.exc], around, node.lineno
         elif isinstance(node, ast.Call) and LOUD.search(ast.unparse(node.func)):
             is_error = name_of(node.func) in ("error", "critical")
-            yield "error in the log" if is_error else "warning", [node], around, node.lineno
+            yield LOGGED[is_error], [node], around, node.lineno
         inside = node if isinstance(node, ast.FunctionDef) else around
         todo += [(child, inside) for child in ast.iter_child_nodes(node)]
 
@@ -154,13 +162,21 @@ def list_speakers(tree: ast.Module) -> Iterator[tuple[str, list[ast.expr], ast.A
 def list_messages(folder: Path = SOURCE) -> list[Message]:
     """Everything that footplate may say, each once, by subject and in alphabetical order."""
     package = Package(folder)
-    found = set()
+    kinds: dict[tuple[Subject, str], set[str]] = {}
     for module, tree in package.modules.items():
         for kind, said, around, _ in list_speakers(tree):
-            kind = kind if kind[:1].isupper() or " " in kind or kind == "warning" else "error"
-            for text in package.find_words(said, around):
-                found.add(Message(find_subject(module), kind, text))
-    return sorted(found, key=lambda message: (message.subject.title, message.text.lower(), message.kind))
+            for helper in package.find_functions(kind, module):
+                kind = ast.unparse(helper.returns) if helper.returns is not None else kind
+            for text in package.find_words(said, around, module):
+                kinds.setdefault((find_subject(module), text), set()).add(kind)
+    found = [Message(subject, name_kinds(names), text) for (subject, text), names in kinds.items()]
+    return sorted(found, key=lambda message: (message.subject.title, message.text.lower()))
+
+
+def name_kinds(names: set[str]) -> str:
+    """How one message may come: as these exceptions, or as a warning; a helper's name says nothing."""
+    known = sorted(name for name in names if name[:1].isupper() or name in LOGGED)
+    return " or ".join(known) or "error"
 
 
 def matches(message: Message, said: str) -> bool:
