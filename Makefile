@@ -76,7 +76,7 @@ size:
 	@$(PYTHON) tools/size.py $(ARGS)
 
 docs: $(VENV)/.docs
-	PYTHONPATH=tools $(BIN)/python tools/build_site.py
+	$(BIN)/python tools/build_site.py
 
 notebooks:
 	@$(PYTHON) tools/notebooks.py
