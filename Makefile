@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # All cores; tests/conftest.py keeps a small selection in one process. Idle workers take tests from busy ones.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: help demo test test-slow coverage lint types size bench bench-all growth clean
+.PHONY: help demo test test-slow coverage lint types size docs notebooks bench bench-all growth clean
 
 help:
 	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
@@ -23,6 +23,8 @@ help:
 	@echo "make lint       ruff: rules and format"
 	@echo "make types      mypy, strict"
 	@echo "make size       count code, comments and what the Trainer holds, beside the limits"
+	@echo "make docs       build the documentation as a site in site/, and check every link in it"
+	@echo "make notebooks  make docs/notebooks/ from the pages again"
 	@echo "make bench      footplate beside the loop of an expert: what is reached and what is not, in minutes"
 	@echo "make bench-all  every other benchmark, with transformers, Lightning and Accelerate: more than an hour"
 	@echo "make growth     how cost grows with tensors, rows, lines and checkpoints; draws docs/images/growth-*.svg"
@@ -41,6 +43,10 @@ $(VENV)/.dev: $(VENV)/.core
 # Libraries that run on footplate, and Ray that starts it, in tests marked slow.
 $(VENV)/.clients: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[clients,ray]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
@@ -69,6 +75,12 @@ types: $(VENV)/.dev
 size:
 	@$(PYTHON) tools/size.py $(ARGS)
 
+docs: $(VENV)/.docs
+	$(BIN)/python tools/build_site.py
+
+notebooks:
+	@$(PYTHON) tools/notebooks.py
+
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/limits.py $(ARGS)
 
@@ -79,4 +91,4 @@ growth: $(VENV)/.bench
 	$(BIN)/python benchmarks/growth.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info
+	rm -rf $(VENV) build dist site .cache *.egg-info src/*.egg-info

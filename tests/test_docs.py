@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +50,86 @@ def test_the_complete_run_of_the_readme_learns_the_line(tmp_path, monkeypatch, c
 def test_the_two_import_lines_of_the_readme_import():
     for line in code_blocks(ROOT / "README.md")[1].splitlines():
         exec(line, {})
+
+
+def test_the_first_run_finds_the_arms_of_two_spirals(run_page, tmp_path, capsys):
+    names = run_page("start.md")
+    assert names["trainer"].state.epoch == 42
+    assert max(names["trainer"].history["eval_accuracy"]) > 0.95
+    assert "[0 1 0 1]" in capsys.readouterr().out
+    named = {"report.html", "events.jsonl", "log_history.csv", "samples.jsonl"}
+    assert named <= {path.name for path in (tmp_path / "runs" / "first").iterdir()}
+
+
+@pytest.mark.slow  # two processes that load torch
+def test_the_first_run_goes_on_after_ctrl_c(tmp_path):
+    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    assert "Set `num_train_epochs=4000`" in page
+    script = code_blocks(ROOT / "docs" / "start.md")[0]
+    (tmp_path / "train.py").write_text(script.replace("num_train_epochs=40,", "num_train_epochs=4000,"))
+    command = [sys.executable, "train.py"]
+    resumed = []
+    for _ in range(2):
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, cwd=tmp_path, text=True, **streams) as run:
+            begins = next(line for line in run.stderr if line.startswith("event=run_begin"))
+            resumed.append(re.findall(r"resumed_step=(\d+)", begins))
+            time.sleep(1.5)
+            run.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt" in run.stderr.read()
+    assert resumed[0] == []
+    assert int(resumed[1][0]) > 0
+
+
+def test_the_loop_of_the_pictures_gives_the_weights_of_the_trainer(run_page, capsys):
+    names = run_page("how-it-works.md")
+    assert names["state"]["global_step"] == 6
+    assert "model.safetensors" in capsys.readouterr().out
+
+
+def test_every_change_to_the_trainer_works(run_page, capsys):
+    names = run_page("changing-the-trainer.md")
+    printed = capsys.readouterr().out
+    assert "Samples (eval) at step 30" in printed
+    assert "Samples (train) at step 20" in printed
+    assert "step 20: [" in printed
+    assert "evaluation will give neither eval_loss nor metrics" in names["heard"][0]
+
+
+def test_the_joints_of_the_guide_are_those_that_are_there():
+    guide = (ROOT / "docs" / "changing-the-trainer.md").read_text(encoding="utf-8")
+    table = guide.split("## Methods to override")[1].split("```")[0]
+    named = re.findall(
+        r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if "| `" in line)
+    )
+    assert len(named) == 15
+    assert [name for name in named if not hasattr(footplate.Trainer, name)] == []
+
+
+def test_the_glue_classifier_learns_negation(run_page, tmp_path, capsys):
+    names = run_page("case-glue.md")
+    assert names["metrics"]["eval_negated_accuracy"] > 0.9
+    assert len((tmp_path / "runs/glue/predictions.tsv").read_text().splitlines()) == 21
+    assert "not" in capsys.readouterr().out
+
+
+def test_the_chat_model_learns_to_be_friendly(run_page, capsys):
+    run_page("case-chat.md")
+    printed = capsys.readouterr().out
+    assert "it is white , my friend" in printed
+    assert "step 80: yellow" in printed
+
+
+def test_each_mistake_of_the_page_is_explained(run_page, capsys):
+    run_page("troubleshooting.md")
+    printed = capsys.readouterr().out
+    for words in (
+        "returned no loss",
+        "does not pad",
+        "Did you mean 'learning_rate'",
+        "Update 1 has loss inf",
+    ):
+        assert words in printed
 
 
 def test_evaluation_gives_each_set_its_metrics(run_page, capsys):
@@ -137,7 +221,7 @@ def test_conversations_of_the_readme_are_written(run_page, tmp_path):
 
 def test_every_page_with_examples_is_run():
     pages = {path.name for path in (ROOT / "docs").glob("*.md") if code_blocks(path)}
-    run = set(re.findall(r'run_page\("([a-z_]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
+    run = set(re.findall(r'run_page\("([a-z_-]+\.md)"', Path(__file__).read_text(encoding="utf-8")))
     # test_moving.py and tasks/test_recipes.py run these: one takes its whole process over, one is a file
     assert pages - {"moving.md", "recipes.md"} == run
 

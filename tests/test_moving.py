@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "moving.md"
 
 def test_the_examples_of_the_page_run(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 7
     program = "\n".join([*blocks, "print(trainer.state.global_step)"])
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
