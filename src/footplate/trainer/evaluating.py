@@ -176,19 +176,15 @@ class Evaluating(TrainerApi):
                 num_items = None
                 if weighs_items:
                     num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
-                evaluation.batch_weight = float((num_rows or 1) if num_items is None else num_items)
-                if turn is not None and turn.num_own < (num_rows or 0):  # others of its rows count elsewhere
-                    evaluation.batch_weight *= turn.num_own / (num_rows or 1)
+                evaluation.weigh_batch(num_rows, num_items, turn)
                 loss, logits, labels = plain(model, inputs) or self.prediction_step(
                     model, inputs, loss_only, ignore_keys=ignore_keys
                 )
                 logits = metric_tools.preprocess(self.preprocess_logits_for_metrics, logits, labels)
                 main = self._prepare_input(main_input(self.model, inputs, args)) if keeps_input else None
                 result = BatchResult(num_rows, loss, logits, labels, main)
-                if turn is not None:
-                    result = result.keep_own(turn)
-                elif gather is not None:
-                    result = result.join(gather)
+                if turn is not None or gather is not None:
+                    result = result.join(gather) if turn is None else result.keep_own(turn)
                 collect(collector, result, keeps_batches, num_items)
                 self._event("on_prediction_step")
                 if evaluation.is_repeatable and self._current_run.accord.poll_stop():

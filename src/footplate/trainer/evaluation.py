@@ -60,6 +60,12 @@ class Evaluation:
         is_asking, self.is_asking = self.is_asking, False
         return is_asking
 
+    def weigh_batch(self, num_rows: int | None, num_items: float | None, turn: Turn | None) -> None:
+        """Note the rows or items of the batch under way that count here."""
+        self.batch_weight = float((num_rows or 1) if num_items is None else num_items)
+        if turn is not None and turn.num_own < (num_rows or 0):  # others of its rows count elsewhere
+            self.batch_weight *= turn.num_own / (num_rows or 1)
+
     def record(self, name: str, value: torch.Tensor | float) -> None:
         """Take an extra scalar, averaged over rows or items."""
         assert self.records is not None
