@@ -15,6 +15,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 600
+# settings of containers that people do not have: each printed line a system call, each import compiled anew
+UNUSUAL = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
 Result = dict[str, Any]
 IMPORT_SCRIPT = """
 import json, sys, time
@@ -68,6 +70,8 @@ def run_python(
     """What the child's last line of output says, or `{"error": ...}` if it gave none."""
     # one thread each: two busy threads on a small machine wait on each other and drown the difference
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    for name in UNUSUAL:
+        environment.pop(name, None)
     command = [sys.executable, *arguments]
     try:
         child = subprocess.run(

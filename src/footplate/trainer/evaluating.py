@@ -173,9 +173,7 @@ class Evaluating(TrainerApi):
                 num_rows = comm.find_batch_size(inputs)
                 if is_own:
                     gather, is_own = choose_gather(self, dataloader, inputs), False
-                num_items = None
-                if weighs_items:
-                    num_items = losses.count_items(inputs, self.label_names, self._items_are_shifted)
+                num_items = count_items(self, inputs) if weighs_items else None
                 evaluation.weigh_batch(num_rows, num_items, turn)
                 loss, logits, labels = plain(model, inputs) or self.prediction_step(
                     model, inputs, loss_only, ignore_keys=ignore_keys
@@ -378,6 +376,11 @@ def choose_gather(trainer: Evaluating, dataloader: Any, first_batch: Any) -> Cal
     if not is_prepared(dataloader) and comm.is_same_everywhere(first_batch):
         return None
     return partial(gather_padded, trainer.accelerator)
+
+
+def count_items(trainer: Evaluating, inputs: Any) -> int:
+    """The items of a batch that its mean loss is over."""
+    return losses.count_items(inputs, trainer.label_names, trainer._items_are_shifted)
 
 
 def collect(collector: Collector, result: BatchResult, keeps_batches: bool, num_items: Any) -> None:
