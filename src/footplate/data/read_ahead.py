@@ -72,6 +72,10 @@ class ReadAhead:
         """Where the first unused batch starts, if it must be read again; else None."""
         return self._unused[0].place if self._unused else None
 
+    def peek(self) -> Any:
+        """The batch after the one handed out last, if there is one."""
+        return self._unused[self._num_given].batch
+
     def settle(self) -> None:
         """An update was made of all that was handed out."""
         for _ in range(self._num_given):
@@ -138,6 +142,23 @@ class ReadAhead:
             self._unused.append(read._replace(states=states, place=place) if self._captures else read)
             return
         self._is_over = True
+
+
+def hand_out(batches: Iterator[Any], note_given: Callable[[], None], is_ahead: bool) -> Iterator[Any]:
+    """The batches, each noted when it is handed out.
+
+    Args:
+        batches: Where they come from.
+        note_given: Called when a batch is handed out.
+        is_ahead: Hand out a batch after the one behind it was taken.
+    """
+    return ReadAhead(batches, note_given) if is_ahead else _note_each(batches, note_given)
+
+
+def _note_each(batches: Iterator[Any], note_given: Callable[[], None]) -> Iterator[Any]:
+    for batch in batches:
+        note_given()
+        yield batch
 
 
 def _describe(batch: Any) -> _Read:

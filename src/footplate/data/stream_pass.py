@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from footplate import rng
-from footplate.data.read_ahead import ReadAhead
+from footplate.data.read_ahead import ReadAhead, hand_out
 from footplate.data.shares import Ranks, Turn
 from footplate.data.stream_reader import Share, StreamReader, StreamSettings, load_own
 from footplate.data.worker_reads import seed_of
@@ -83,6 +83,7 @@ class StreamPass:
         # of each batch that was read and not used: its turn
         self._turns: deque[Turn] = deque(Turn((), 0, 0, weight=w) for w in start.get("ahead_weights", ()))
         self._given_turns: list[Turn] = []
+        self._notes: deque[tuple[int, Share, Turn]] = deque()  # of batches taken from workers, not handed out
         self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._start_states: rng.RandomStates = start.get("start_states") or rng.to_plain(rng.capture())
         self._reader = StreamReader(settings, self.shares[0], start_states=self._start_states)
@@ -127,18 +128,30 @@ class StreamPass:
             shares = [replace(share, held_before=states) for share, states in zip(shares, held, strict=True)]
         return WorkerStream(self.settings, shares, self.last_worker)
 
-    def take(self, items: Iterator[Any]) -> Iterator[Any]:
-        """The batches that workers read, their notes taken off."""
+    def take(self, items: Iterator[Any], is_ahead: bool = False) -> Iterator[Any]:
+        """The batches that workers read, their notes taken off.
+
+        Args:
+            items: What the workers give.
+            is_ahead: Take each from them before the one in front of it is handed out.
+        """
+        return hand_out(self._without_notes(items), self._note_item, is_ahead)
+
+    def _without_notes(self, items: Iterator[Any]) -> Iterator[Any]:
         for item in items:
-            if item is None:
-                continue
-            self.last_worker, share, turn, batch = item
-            self._note_turn(turn)
-            self.shares[self.last_worker] = share
-            self.num_batches += 1
-            if not self._keeps_unused:
-                self.settle()
-            yield batch
+            if item is not None:
+                worker, share, turn, batch = item
+                self._notes.append((worker, share, turn))
+                yield batch
+
+    def _note_item(self) -> None:
+        """The next batch of a worker was handed out."""
+        self.last_worker, share, turn = self._notes.popleft()
+        self._note_turn(turn)
+        self.shares[self.last_worker] = share
+        self.num_batches += 1
+        if not self._keeps_unused:
+            self.settle()
 
     def settle(self) -> None:
         """An update was made of all that was handed out."""
