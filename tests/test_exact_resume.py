@@ -401,6 +401,12 @@ def test_persistent_workers_and_evaluation_are_resumed_exactly(kind):
         assert_same(straight(setup), interrupted(setup, [stop]))
 
 
+@pytest.mark.parametrize("stop", [12, 23])
+def test_a_stop_in_the_first_update_of_an_epoch_keeps_the_generators_of_persistent_workers(stop):
+    setup = Setup("held stream", workers=2, accumulation=3, persistent=True)
+    assert_same(straight(setup), interrupted(setup, [stop]))
+
+
 @pytest.mark.parametrize("stores_batch", [True, False])
 @pytest.mark.parametrize("stop", range(1, 40))
 def test_every_single_place_to_stop_is_exact(stop, stores_batch):

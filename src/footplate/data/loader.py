@@ -267,9 +267,10 @@ class Loader(DataLoader[Any]):
     def _take_stream(self, stream: StreamPass, base_seed: int, is_kept: bool) -> Iterator[Any]:
         """Batches of a stream that workers read; those of a resumed pass serve no other."""
         workers = self._kept_workers if is_kept else None
+        if self.persistent_workers:
+            stream.go_on_with(self._held_by_workers)
         if workers is None:
-            held = self._held_by_workers if self.persistent_workers else ()
-            parts = {"dataset": stream.for_workers(held), "batch_size": None, "collate_fn": as_it_is}
+            parts = {"dataset": stream.for_workers(), "batch_size": None, "collate_fn": as_it_is}
             workers = self._build_workers(base_seed, stream.num_workers, is_kept, **parts)
         workers.dataset.epoch.fill_(self.iteration)
         return stream.take(iter(workers), is_ahead=self.prefetches)

@@ -117,16 +117,16 @@ class StreamPass:
         self._given_turns.append(turn)
         self.last_turn = turn
 
-    def for_workers(self, held: Sequence[Any] = ()) -> WorkerStream:
-        """What to give to the loader whose workers read.
+    def go_on_with(self, held: Sequence[Any]) -> None:
+        """Note the generators that workers of an earlier pass held: a state before any batch has them too."""
+        if len(held) == len(self.shares) and not self._start:
+            pairs = zip(self.shares, held, strict=True)
+            self.shares = [replace(share, held_before=states) for share, states in pairs]
+            self._used = self._count()
 
-        Args:
-            held: The generators of workers that an earlier pass had, for those of this pass to go on with.
-        """
-        shares = list(self.shares)
-        if len(held) == len(shares) and not self._start:
-            shares = [replace(share, held_before=states) for share, states in zip(shares, held, strict=True)]
-        return WorkerStream(self.settings, shares, self.last_worker)
+    def for_workers(self) -> WorkerStream:
+        """What to give to the loader whose workers read."""
+        return WorkerStream(self.settings, list(self.shares), self.last_worker)
 
     def take(self, items: Iterator[Any], is_ahead: bool = False) -> Iterator[Any]:
         """The batches that workers read, their notes taken off.
