@@ -28,6 +28,7 @@ from tables import (
     print_evaluations,
     print_limits,
     print_linearity,
+    print_loading,
     print_logging,
     print_packing,
     print_questions,
@@ -107,6 +108,7 @@ COMPILED: dict[str, dict[str, Any]] = {
     "compiled, padded freely": {"compiled": True, "multiple": None},
     "compiled, multiples of 64": {"compiled": True, "multiple": 64},
 }
+LOADED_ROWS = {8: 6_000, 32: 12_000}  # by rows of a batch
 QUESTIONS = {"steps": 80, "eval_steps": 20}
 QUICK_QUESTIONS = {"steps": 2, "eval_steps": 1}
 
@@ -355,6 +357,25 @@ def measure_compiling(options: argparse.Namespace) -> dict[str, list[Result]]:
     return raw
 
 
+def measure_loading(options: argparse.Namespace) -> dict[str, Any]:
+    """Rows per second of a tokenized table of texts, read by 0, 1 and 2 workers."""
+    raw: dict[str, Any] = {}
+    data = str(options.data.resolve()) if options.data else None
+    for batch_size, num_rows in LOADED_ROWS.items():
+        rows = 40 * batch_size if options.quick else num_rows
+        settings = {"batch_size": batch_size, "rows": rows, "data": data}
+        jobs = {
+            f"{library}, {workers} workers": partial(
+                run_script, "loading", settings | {"library": library, "workers": workers}
+            )
+            for workers in (0, 1, 2)
+            for library in ("transformers", "footplate")
+        }
+        raw[str(batch_size)] = interleave(jobs, options.rounds)
+        print_loading(batch_size, raw[str(batch_size)])
+    return raw
+
+
 BENCHMARKS = {
     "step": measure_steps,
     "ranks": measure_ranks,
@@ -370,6 +391,7 @@ BENCHMARKS = {
     "log": measure_logging,
     "packing": measure_packing,
     "compile": measure_compiling,
+    "loading": measure_loading,
 }
 
 
@@ -389,7 +411,9 @@ def parse_options() -> argparse.Namespace:
         "--quick", action="store_true", help="a smoke run: short, and its figures mean nothing"
     )
     parser.add_argument(
-        "--data", type=Path, help="folder of */train.csv files for padding, and of question_answering/ for qa"
+        "--data",
+        type=Path,
+        help="folder of */train.csv files for padding and loading, and of question_answering/ for qa",
     )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 5)

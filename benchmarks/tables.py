@@ -204,6 +204,23 @@ def print_packing(raw: Mapping[str, list[Result]]) -> None:
     print_table("Training on conversations of uneven length", header, rows)
 
 
+def print_loading(batch_size: int, raw: Mapping[str, list[Result]]) -> None:
+    """Rows per second of each number of workers, and what a row costs in all processes together."""
+    summaries = {label: summarize(results) for label, results in raw.items()}
+    header = ["", "rows per second, median", "best", "CPU of the main process, µs per row", "of all, µs"]
+    header.append("loss")
+    rows = []
+    for label, summary in summaries.items():
+        if "error" in summary:
+            rows.append([label, describe_error(summary)])
+            continue
+        wall = summary["row_wall"]
+        cells = [f"{1 / wall['median']:,.0f}", f"{1 / wall['best']:,.0f}"]
+        cells += [f"{1e6 * summary[key]['median']:.0f}" for key in ("row_cpu", "row_all_cpu")]
+        rows.append([label, *cells, f"{summary['loss']['median']:.6f}"])
+    print_table(f"Loading a tokenized table, batches of {batch_size}", header, rows)
+
+
 def describe_error(summary: Result) -> str:
     """What stands in a table for a job that failed."""
     return f"failed in {summary['num_failed']} round(s): {summary['error']}".replace("|", "/")

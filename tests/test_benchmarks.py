@@ -99,3 +99,36 @@ def test_a_smoke_run_draws_every_plot():
     for _, x_name, y_name in GROWTHS.values():
         assert x_name in printed
         assert y_name in printed
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_table_is_loaded_with_any_number_of_workers(tmp_path, workers):
+    settings = {"library": "footplate", "workers": workers, "rows": 40, "batch_size": 8, "data": None}
+    found = json.loads(
+        run_benchmark("-m", "loading", json.dumps(settings | {"output_dir": str(tmp_path)})).splitlines()[-1]
+    )
+    assert all(seconds > 0 for key in ("row_cpu", "row_wall", "row_all_cpu") for seconds in found[key])
+    assert found["loss"] == [pytest.approx(1.4, abs=0.3)]
+    assert (found["row_all_cpu"] == found["row_cpu"]) is (workers == 0)
+
+
+def test_texts_of_every_set_are_taken_in_equal_parts(tmp_path):
+    from loading import read_texts
+
+    for name, column in (("one", "text"), ("two", "sentence")):
+        (tmp_path / name).mkdir()
+        lines = [f"{column},label", *(f"{name} {number},0" for number in range(9))]
+        (tmp_path / name / "train.csv").write_text("\n".join(lines), encoding="utf-8")
+    texts = read_texts(str(tmp_path), 6)
+    assert sorted(text.split()[0] for text in texts) == ["one"] * 3 + ["two"] * 3
+    assert len(set(read_texts(None, 6))) == 6
+
+
+def test_rows_per_second_and_failures_are_printed(capsys):
+    from tables import print_loading
+
+    good = {"row_wall": [0.01], "row_cpu": [2e-6], "row_all_cpu": [5e-6], "loss": [1.5]}
+    print_loading(8, {"footplate, 0 workers": [good], "transformers, 0 workers": [{"error": "no memory"}]})
+    printed = capsys.readouterr().out
+    assert "100" in printed
+    assert "failed in 1 round(s): no memory" in printed

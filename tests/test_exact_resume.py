@@ -178,6 +178,7 @@ class Setup(NamedTuple):
     sampler: str = "ours"  # or the name of a sampler or loader of the user's own
     persistent: bool = False  # workers live on, those of evaluation too
     masks: bool = False  # the collator holds a generator
+    prefetches: bool = False  # batches are copied ahead, here from the CPU to the CPU
 
     @property
     def is_possible(self) -> bool:
@@ -267,6 +268,7 @@ def build(folder: str, setup: Setup, *callbacks: TrainerCallback) -> Recorder:
         gradient_accumulation_steps=setup.accumulation,
         dataloader_num_workers=setup.workers,
         dataloader_persistent_workers=setup.persistent,
+        dataloader_prefetch_to_device=setup.prefetches,
         bf16=setup.bf16,
         learning_rate=0.01,
         lr_scheduler_type="cosine",
@@ -349,6 +351,7 @@ setups = st.builds(
     st.sampled_from(["ours", *SAMPLERS, *EXACT_LOADERS]),
     st.sampled_from([False, False, True]),
     st.booleans(),
+    st.booleans(),
 ).filter(lambda setup: setup.is_possible)
 
 
@@ -398,11 +401,32 @@ def test_persistent_workers_and_evaluation_are_resumed_exactly(kind):
         assert_same(straight(setup), interrupted(setup, [stop]))
 
 
+@pytest.mark.parametrize("stop", [12, 23])
+def test_a_stop_in_the_first_update_of_an_epoch_keeps_the_generators_of_persistent_workers(stop):
+    setup = Setup("held stream", workers=2, accumulation=3, persistent=True)
+    assert_same(straight(setup), interrupted(setup, [stop]))
+
+
 @pytest.mark.parametrize("stores_batch", [True, False])
 @pytest.mark.parametrize("stop", range(1, 40))
 def test_every_single_place_to_stop_is_exact(stop, stores_batch):
     setup = Setup(accumulation=3, stores_batch=stores_batch)
     assert_same(straight(setup), interrupted(setup, [stop]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_are_copied_ahead_are_the_same_and_resumed_exactly(kind, workers):
+    setup = Setup(kind, workers, accumulation=3, stores_batch=kind != "held rows", masks=True)
+    ahead = setup._replace(prefetches=True)
+    assert_same(straight(setup), straight(ahead))
+    assert_same(straight(setup), interrupted(ahead, [4, 9]))
+
+
+def test_a_sampler_that_draws_as_it_goes_draws_the_same_with_batches_copied_ahead():
+    for workers in (0, 2):
+        setup = Setup(workers=workers, sampler="lazy")
+        assert_same(straight(setup), straight(setup._replace(prefetches=True)))
 
 
 @pytest.mark.parametrize("stops", [[3, 1], [6, 2], [3, 1, 1]], ids=str)

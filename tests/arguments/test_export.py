@@ -38,8 +38,10 @@ OWN = {
     "max_shard_size",
     "metrics_on",
     "hang_timeout",
+    "per_device_train_tokens",
     "pad_to_multiple_of",
     "order_memory_limit",
+    "dataloader_prefetch_to_device",
     "save_full_model",
 }
 

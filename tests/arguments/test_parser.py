@@ -528,7 +528,7 @@ def test_every_own_setting_stands_under_the_first_heading():
     added = text.split(f"{ADDED_HEADING}:")[1].split("\n\n")[0]
     fields = dataclasses.fields(TrainingArguments)
     names = [field.name for field in fields if heading_of(field) == ADDED_HEADING]
-    assert len(names) == 22
+    assert len(names) == 23
     assert all(name in added for name in names)
 
 
@@ -691,6 +691,7 @@ class ClientArguments(TrainingArguments):
         (["--metrics_on", "first_rank"], "metrics_on", "first_rank"),
         (["--hang_timeout", "2min"], "hang_seconds", 120.0),
         (["--order_memory_limit", "1GB"], "order_memory_limit", "1GB"),
+        (["--dataloader_prefetch_to_device", "false"], "dataloader_prefetch_to_device", False),
         (["--save_full_model"], "save_full_model", True),
         (["--train_sampling_strategy", "keyed"], "train_sampling_strategy", "keyed"),
         (["--model_init_kwargs", '{"a": 1}'], "model_init_kwargs", {"a": 1}),

@@ -237,3 +237,61 @@ def test_an_eval_sampler_of_the_users_own_is_kept(tmp_path):
             return SequentialSampler(range(4))
 
     assert build(tmp_path, Own).get_eval_dataloader().sampler.data_source == range(4)
+
+
+# ---- tables of `datasets` ----
+
+TOKENS = {
+    "x": [[1.0, 2.0], [3.0, 4.0]] * 6,
+    "labels": list(range(12)),
+    "text": [f"row {i}" for i in range(12)],
+}
+
+
+def shift(columns):
+    return {"x": [torch.tensor(row) + 1 for row in columns["x"]], "labels": columns["labels"]}
+
+
+TABLES = {
+    "plain": lambda table: table,
+    "torch": lambda table: table.with_format("torch"),
+    "numpy": lambda table: table.with_format("numpy"),
+    "some columns": lambda table: table.with_format("torch", columns=["x"], output_all_columns=True),
+    "a transform": lambda table: table.with_transform(shift),
+    "selected": lambda table: table.select([7, 1, 5, 3, 2, 0]),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_collator_gets_the_rows_of_a_table_that_it_gets_from_the_original(kind, tmp_path):
+    given = []
+    for library in (transformers, footplate):
+        rows_of = []
+
+        def collate(rows, seen=rows_of):
+            seen.append([{name: (type(value), str(value)) for name, value in row.items()} for row in rows])
+            return {"x": torch.zeros(len(rows))}
+
+        args = tiny.arguments(tmp_path, library, per_device_train_batch_size=4)
+        table = TABLES[kind](datasets.Dataset.from_dict(TOKENS))
+        trainer = library.Trainer(tiny.Regression(), args, data_collator=collate, train_dataset=table)
+        list(trainer.get_train_dataloader())
+        given.append(rows_of)
+    assert given[0] == given[1]
+    assert {type(row) for batch in given[1] for row in batch} == {dict}
+    assert set(given[1][0][0]) == {"x", "labels"}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_asked_once_for_each_batch(kind, tmp_path, monkeypatch):
+    asked = []
+    read = datasets.Dataset.__getitem__
+    monkeypatch.setattr(
+        datasets.Dataset, "__getitem__", lambda table, key: asked.append(key) or read(table, key)
+    )
+    args = tiny.arguments(tmp_path, per_device_train_batch_size=3)
+    table = TABLES[kind](datasets.Dataset.from_dict(TOKENS))
+    trainer = footplate.Trainer(tiny.Regression(), args, data_collator=len, train_dataset=table)
+    assert [*trainer.get_train_dataloader()] == [3] * (len(table) // 3)
+    assert sorted(index for batch in asked for index in batch) == list(range(len(table)))
+    assert len(asked) == len(table) // 3

@@ -295,6 +295,11 @@ class TrainingArguments(OldNamesAccepted):
     order_memory_limit: int | str | None = own(
         "4GB", "Memory for the order of an epoch; beyond it, a notice names the keyed order.", metavar="SIZE"
     )
+    dataloader_prefetch_to_device: bool | None = own(
+        None,
+        "Copy the next batch to the device during the current update, which takes device memory for one "
+        "batch more; unset means yes, except on the CPU.",
+    )
     save_full_model: bool = own(
         False, "FSDP: write the weights of each checkpoint as a whole model too, not only in shards."
     )

@@ -32,6 +32,7 @@ HARMLESS = frozenset(
         # speed and memory
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
         *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
+        "dataloader_prefetch_to_device",
         *("activation_checkpointing", "gradient_checkpointing", "use_cache"),
         *("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_static_graph"),
         *("ddp_backend", "ddp_timeout", "hang_timeout", "order_memory_limit"),

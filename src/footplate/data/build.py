@@ -82,6 +82,7 @@ def build_loader(
         shows_progress=not args.disable_tqdm,
         device=device,
         non_blocking=non_blocking,
+        prefetch=args.dataloader_prefetch_to_device,
         **settings,
     )
     loader.may_end_early = is_shard

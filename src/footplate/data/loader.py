@@ -11,14 +11,15 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from footplate.batch import find_length
-from footplate.comm import move_to_device
 from footplate.data.foreign_pass import ForeignPass
 from footplate.data.order import SampleOrder, SequentialOrder
+from footplate.data.read_ahead import InTurn, ReadAhead
 from footplate.data.row_pass import Requests, RowPass, find_order
 from footplate.data.samplers import IterableDatasetShard
 from footplate.data.shares import ALONE, Ranks, Turn, count_rounds
 from footplate.data.stream_pass import StreamPass, load_end
 from footplate.data.stream_reader import StreamSettings
+from footplate.data.to_device import Moved, Prefetched, can_prefetch
 from footplate.data.turns import Announced
 from footplate.data.worker_reads import SeededRows, collate_rows, fetch_rows, seed_of
 
@@ -41,6 +42,7 @@ class Loader(DataLoader[Any]):
         shows_progress: Show a bar where samples must be read again to find a position.
         device: Where batches are moved to when they are handed out.
         non_blocking: Do not wait for that.
+        prefetch: Copy each batch there while the one before it is used; None for yes, unless it is the CPU.
         kwargs: What `DataLoader` takes.
     """
 
@@ -55,10 +57,12 @@ class Loader(DataLoader[Any]):
         shows_progress: bool = True,
         device: torch.device | None = None,
         non_blocking: bool = False,
+        prefetch: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset, **kwargs)
         self.device, self.non_blocking = device, non_blocking
+        self.prefetches = can_prefetch(device, prefetch)
         self.is_training, self.ranks = is_training, ranks
         self.iteration = 0
         self.may_end_early = False  # a part of a stream, which may have fewer batches than other processes
@@ -196,9 +200,13 @@ class Loader(DataLoader[Any]):
         self._start = None
         self._pass_epoch = self.iteration
         batches = self._begin(start)
+        is_moved = self.device is None or self.device.type == "cpu"
+        if self.device is not None and self.prefetches and isinstance(batches, (ReadAhead, InTurn)):
+            # from memory that is not pinned, torch has read the batch when the call returns
+            batches, is_moved = Prefetched(batches, self.device, self.non_blocking or self._pins()), True
         if self.gradient_state is not None:
             batches = Announced(batches, self)
-        if self.device is not None and self.device.type != "cpu":
+        if self.device is not None and not is_moved:
             batches = Moved(batches, self.device, self.non_blocking)
         return self._pass_over(batches) if self.is_training else batches
 
@@ -253,17 +261,19 @@ class Loader(DataLoader[Any]):
             parts = {"dataset": rows_of, "collate_fn": rows_of.collate_rows, "batch_sampler": Requests()}
             workers = self._build_workers(base_seed, self.num_workers, True, **parts)
         workers.batch_sampler.current = rows.requests(seed_of(self.seed, self.iteration))
-        return rows.count(iter(workers))
+        # the lists of a sampler of the user's own may be drawn between the draws of the model
+        return rows.count(iter(workers), is_ahead=self.prefetches and self.order is not None)
 
     def _take_stream(self, stream: StreamPass, base_seed: int, is_kept: bool) -> Iterator[Any]:
         """Batches of a stream that workers read; those of a resumed pass serve no other."""
         workers = self._kept_workers if is_kept else None
+        if self.persistent_workers:
+            stream.go_on_with(self._held_by_workers)
         if workers is None:
-            held = self._held_by_workers if self.persistent_workers else ()
-            parts = {"dataset": stream.for_workers(held), "batch_size": None, "collate_fn": as_it_is}
+            parts = {"dataset": stream.for_workers(), "batch_size": None, "collate_fn": as_it_is}
             workers = self._build_workers(base_seed, stream.num_workers, is_kept, **parts)
         workers.dataset.epoch.fill_(self.iteration)
-        return stream.take(iter(workers))
+        return stream.take(iter(workers), is_ahead=self.prefetches)
 
     def _build_workers(self, base_seed: int, num_workers: int, is_kept: bool, **parts: Any) -> Any:
         """torch's loader with the settings of this one, kept from pass to pass where they say so."""
@@ -313,28 +323,6 @@ class Loader(DataLoader[Any]):
 
     def _pins(self) -> bool:
         return self.pin_memory and can_pin()
-
-
-class Moved:
-    """Batches on a device, moved there when they are handed out.
-
-    Args:
-        batches: Where they come from.
-        device: Where they go.
-        non_blocking: Do not wait for it.
-    """
-
-    def __init__(self, batches: Iterator[Any], device: torch.device, non_blocking: bool = False) -> None:
-        self._batches, self._device, self._non_blocking = batches, device, non_blocking
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return move_to_device(next(self._batches), self._device, self._non_blocking)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
 
 
 def given_rows(loader: Any) -> np.ndarray[Any, Any] | None:

@@ -72,6 +72,10 @@ class ReadAhead:
         """Where the first unused batch starts, if it must be read again; else None."""
         return self._unused[0].place if self._unused else None
 
+    def peek(self) -> Any:
+        """The batch after the one handed out last, if there is one."""
+        return self._unused[self._num_given].batch
+
     def settle(self) -> None:
         """An update was made of all that was handed out."""
         for _ in range(self._num_given):
@@ -171,6 +175,10 @@ class InTurn:
         self._note_given()
         return batch
 
+    def peek(self) -> Any:
+        """The batch after the one handed out last, if there is one."""
+        return self._following
+
     def state(self) -> dict[str, Any]:
         """The batch that was read and not handed out, for another process to give first, if there is one."""
         is_there = self._following is not _UNREAD and self._following is not _END
@@ -178,6 +186,23 @@ class InTurn:
 
 
 _UNREAD, _END = object(), object()
+
+
+def hand_out(batches: Iterator[Any], note_given: Callable[[], None], is_ahead: bool) -> Iterator[Any]:
+    """The batches, each noted when it is handed out.
+
+    Args:
+        batches: Where they come from.
+        note_given: Called when a batch is handed out.
+        is_ahead: Hand out a batch after the one behind it was taken.
+    """
+    return ReadAhead(batches, note_given) if is_ahead else _note_each(batches, note_given)
+
+
+def _note_each(batches: Iterator[Any], note_given: Callable[[], None]) -> Iterator[Any]:
+    for batch in batches:
+        note_given()
+        yield batch
 
 
 def _describe(batch: Any) -> _Read:

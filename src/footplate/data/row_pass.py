@@ -14,7 +14,7 @@ from footplate import rng
 from footplate.batch import find_length
 from footplate.data.generators import HeldGenerators
 from footplate.data.order import SampleOrder
-from footplate.data.read_ahead import InTurn, ReadAhead
+from footplate.data.read_ahead import InTurn, ReadAhead, hand_out
 from footplate.data.saved_state import find_state, has_state, plain_copy
 from footplate.data.shares import ALONE, FILL, Ranks, Turn, deal_lists, deal_order, deal_rounds
 from footplate.data.stream_watch import snapshot
@@ -126,11 +126,14 @@ class RowPass:
             yield mix_seed(seed, position + turn.offset), turn.rows
             position += turn.num_round
 
-    def count(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches that others read of these lists, after those that an earlier pass had read."""
-        for batch in chain(self.start.get("ahead", ()), batches):
-            self._note_given()
-            yield batch
+    def count(self, batches: Iterator[Any], is_ahead: bool = False) -> Iterator[Any]:
+        """The batches that others read of these lists, after those that an earlier pass had read.
+
+        Args:
+            batches: What the others read.
+            is_ahead: Take each from them before the one in front of it is handed out.
+        """
+        return hand_out(chain(self.start.get("ahead", ()), batches), self._note_given, is_ahead)
 
     def _note_given(self) -> None:
         """The batch of the next list was handed out."""

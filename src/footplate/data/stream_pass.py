@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from footplate import rng
-from footplate.data.read_ahead import ReadAhead
+from footplate.data.read_ahead import ReadAhead, hand_out
 from footplate.data.shares import Ranks, Turn
 from footplate.data.stream_reader import Share, StreamReader, StreamSettings, load_own
 from footplate.data.worker_reads import seed_of
@@ -83,6 +83,7 @@ class StreamPass:
         # of each batch that was read and not used: its turn
         self._turns: deque[Turn] = deque(Turn((), 0, 0, weight=w) for w in start.get("ahead_weights", ()))
         self._given_turns: list[Turn] = []
+        self._notes: deque[tuple[int, Share, Turn]] = deque()  # of batches taken from workers, not handed out
         self.last_turn: Turn | None = None  # of the batch that was handed out last
         self._start_states: rng.RandomStates = start.get("start_states") or rng.to_plain(rng.capture())
         self._reader = StreamReader(settings, self.shares[0], start_states=self._start_states)
@@ -116,29 +117,41 @@ class StreamPass:
         self._given_turns.append(turn)
         self.last_turn = turn
 
-    def for_workers(self, held: Sequence[Any] = ()) -> WorkerStream:
-        """What to give to the loader whose workers read.
+    def go_on_with(self, held: Sequence[Any]) -> None:
+        """Note the generators that workers of an earlier pass held: a state before any batch has them too."""
+        if len(held) == len(self.shares) and not self._start:
+            pairs = zip(self.shares, held, strict=True)
+            self.shares = [replace(share, held_before=states) for share, states in pairs]
+            self._used = self._count()
+
+    def for_workers(self) -> WorkerStream:
+        """What to give to the loader whose workers read."""
+        return WorkerStream(self.settings, list(self.shares), self.last_worker)
+
+    def take(self, items: Iterator[Any], is_ahead: bool = False) -> Iterator[Any]:
+        """The batches that workers read, their notes taken off.
 
         Args:
-            held: The generators of workers that an earlier pass had, for those of this pass to go on with.
+            items: What the workers give.
+            is_ahead: Take each from them before the one in front of it is handed out.
         """
-        shares = list(self.shares)
-        if len(held) == len(shares) and not self._start:
-            shares = [replace(share, held_before=states) for share, states in zip(shares, held, strict=True)]
-        return WorkerStream(self.settings, shares, self.last_worker)
+        return hand_out(self._without_notes(items), self._note_item, is_ahead)
 
-    def take(self, items: Iterator[Any]) -> Iterator[Any]:
-        """The batches that workers read, their notes taken off."""
+    def _without_notes(self, items: Iterator[Any]) -> Iterator[Any]:
         for item in items:
-            if item is None:
-                continue
-            self.last_worker, share, turn, batch = item
-            self._note_turn(turn)
-            self.shares[self.last_worker] = share
-            self.num_batches += 1
-            if not self._keeps_unused:
-                self.settle()
-            yield batch
+            if item is not None:
+                worker, share, turn, batch = item
+                self._notes.append((worker, share, turn))
+                yield batch
+
+    def _note_item(self) -> None:
+        """The next batch of a worker was handed out."""
+        self.last_worker, share, turn = self._notes.popleft()
+        self._note_turn(turn)
+        self.shares[self.last_worker] = share
+        self.num_batches += 1
+        if not self._keeps_unused:
+            self.settle()
 
     def settle(self) -> None:
         """An update was made of all that was handed out."""

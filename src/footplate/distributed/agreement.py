@@ -34,6 +34,7 @@ LOCAL_ARGUMENTS = frozenset(
         *("log_level", "log_level_replica", "hub_token", "debug", "skip_memory_metrics"),
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
         *("dataloader_prefetch_factor", "dataloader_multiprocessing_context"),
+        "dataloader_prefetch_to_device",
         *("hang_timeout", "order_memory_limit", "eval_memory_limit"),
     }
 )
