@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+
+USAGE = "footplate replay RUN --step N [options] [SCRIPT [arguments of the script]]"
 
 EPILOG = """\
 examples:
@@ -29,8 +33,10 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "replay",
         help=text,
+        usage=USAGE,
         description=text,
         epilog=EPILOG,
+        allow_abbrev=False,  # what comes after the script is the script's own
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", metavar="RUN", help="The output_dir of the run.")
@@ -63,9 +69,39 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "-m", action="store_true", dest="is_module", help="The script is a module, as in python -m."
     )
-    parser.add_argument("script", nargs="?", help="The script that trained, or with -m a module.")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, script=None, arguments=[])
+    # argparse would take all that follows RUN for the script's arguments
+    parse = functools.partial(parse_words, parser, parser.parse_known_args)
+    parser.parse_known_args = parse  # type: ignore[method-assign, assignment]
+
+
+def parse_words(
+    parser: argparse.ArgumentParser, parse: Callable[..., Any], words: Sequence[str], namespace: Any = None
+) -> tuple[argparse.Namespace, list[str]]:
+    """Parse the words of this command; the script and what comes after it stay as they are."""
+    taking = {name for name, action in parser._option_string_actions.items() if action.nargs is None}
+    own, others = split_words(words, taking)
+    options, unknown = parse(own, namespace)
+    if others:
+        options.script, *options.arguments = others
+    return options, unknown
+
+
+def split_words(words: Sequence[str], taking: Collection[str]) -> tuple[list[str], list[str]]:
+    """The words up to the script, and the script with its arguments.
+
+    Args:
+        words: Those after the name of the command: RUN, options in any order, a script.
+        taking: The options that take the word after them.
+    """
+    has_folder = is_value = False
+    for index, word in enumerate(words):
+        if not is_value and not word.startswith("-"):
+            if has_folder:
+                return list(words[:index]), list(words[index:])
+            has_folder = True
+        is_value = not is_value and word in taking
+    return list(words), []
 
 
 def run(options: argparse.Namespace) -> int:

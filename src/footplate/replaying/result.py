@@ -13,6 +13,7 @@ from footplate.instruments.measures import ModuleMeasure, RowMeasure, UpdateMeas
 from footplate.samples.table import format_table
 
 NUM_SHOWN = 5  # rows and modules of the short form
+LEAST_RISE = 0.5  # an earlier update is named if its loss is this much larger, as a share
 COMPARED = ("loss", "grad_norm", "learning_rate")
 
 
@@ -125,8 +126,7 @@ class Replay:
 def describe_origin(replay: Replay) -> str:
     """Where the update was made again from."""
     start = f"checkpoint-{replay.first_step}" if replay.checkpoint else "the start"
-    num_before = replay.step - 1 - replay.first_step
-    updates = f"{num_before} update{'s' if num_before != 1 else ''}"
+    updates = count(replay.step - 1 - replay.first_step, "update")
     return (
         f"Update {replay.step} of {replay.run}, made again from {start} ({updates} before it, "
         f"{replay.seconds:.1f} s)"
@@ -238,7 +238,7 @@ def describe_way(replay: Replay) -> list[str]:
     if not earlier or replay.loss is None:
         return []
     step, loss, _ = max(earlier, key=lambda entry: entry[1])
-    if loss <= replay.loss:
+    if loss - replay.loss <= LEAST_RISE * abs(replay.loss):
         return []
     return [f"On the way here, update {step} had the largest loss, {loss:.6g}: --step {step}"]
 
@@ -269,7 +269,7 @@ def show_rows(rows: list[RowMeasure], shows_all: bool) -> str:
             entry["rank"] = row.rank
         if row.loss is not None:
             entry["loss alone"] = row.loss
-        entry.update({name: value for name, value in row.shown.items() if name != "row"})
+        entry.update({name: value for name, value in row.shown.items() if name not in ("row", "correct")})
         table.append({**entry, **({"correct": False} if not row.is_finite else {})})
     title = (
         f"The {len(rows)} rows"

@@ -23,7 +23,7 @@ from footplate.integrations.base import TrackerCallback
 from footplate.replaying.driver import BUILT_QUIET, Replayer, Stopped
 from footplate.replaying.elsewhere import build_with
 from footplate.replaying.folder import RunRecord, find_num_ranks
-from footplate.replaying.result import Replay, compare_logs
+from footplate.replaying.result import Replay, compare_logs, count
 from footplate.replaying.rows import MOST_ROWS, measure_rows, show_rows
 from footplate.trainer import Trainer
 from footplate.training import hints
@@ -31,6 +31,7 @@ from footplate.voice import is_quiet, say
 
 logger = logging.getLogger(__name__)
 
+OWN_SETTINGS = ("output_dir ", "resume_from_checkpoint ")  # that a replay itself changes
 SHOWN_TYPES = (ProgressCallback, PrinterCallback, SampleCallback, TrackerCallback)
 
 
@@ -208,7 +209,7 @@ class Session:
         if trainer.is_world_process_zero() and not is_quiet():
             time_needed = self.record.describe_time(num_before + 1)
             say(
-                f"From {start}: {num_before} updates before update {self.wanted.step}{time_needed}.",
+                f"From {start}: {count(num_before, 'update')} before update {self.wanted.step}{time_needed}.",
                 sys.stderr,
             )
 
@@ -218,7 +219,7 @@ def leave_out_folder(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     if "\n" not in text:
         return True
-    lines = [line for line in text.split("\n") if line.split()[:1] != ["output_dir"]]
+    lines = [line for line in text.split("\n") if not line.strip().startswith(OWN_SETTINGS)]
     record.msg, record.args = "%s", ("\n".join(lines),)
     return len(lines) > 2  # more than a title and the heads of columns
 
