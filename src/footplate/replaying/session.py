@@ -131,6 +131,10 @@ class Session:
         self, train: Any, trainer: Trainer, trial: Any, ignore_keys: Any, options: dict[str, Any]
     ) -> Replay:
         """Train up to the update, and put together what was found."""
+        # a rank may have looked at the folder at another moment, or through another file system
+        self.record, self.first_step, self.checkpoint = comm.broadcast_object(
+            (self.record, self.first_step, self.checkpoint)
+        )
         self._announce(trainer)
         wanted = self.wanted
         replayer = Replayer(trainer, wanted.step, wanted.keeps_marks, wanted.pause)
