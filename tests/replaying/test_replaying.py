@@ -152,6 +152,18 @@ def test_a_run_without_checkpoints_is_made_again_from_its_start(tmp_path, capsys
     assert "From the start of the run: 4 updates before update 5" in capsys.readouterr().err
 
 
+def test_a_run_made_again_from_its_start_with_other_settings_or_weights_is_judged(tmp_path, caplog):
+    train(tmp_path / "run", save_strategy="no", max_steps=6)
+    other = builder(tmp_path / "run", save_strategy="no", max_steps=6, learning_rate=0.02)
+    found = footplate.replay(tmp_path / "run", 3, other)
+    assert (found.is_same, found.changed) == (False, ["learning_rate"])
+    assert "learning_rate  0.01  0.02  applied" in caplog.text
+    unseeded = builder(tmp_path / "run", model=partial(Noisy, seed=1), save_strategy="no", max_steps=6)
+    found = footplate.replay(tmp_path / "run", 3, unseeded)
+    assert (found.is_same, found.changed) == (False, [])
+    assert "only if its model begins with the same weights" in str(found)
+
+
 def test_checkpoints_that_are_gone_are_asked_for(tmp_path):
     build = train(tmp_path / "run", max_steps=10, save_total_limit=1)
     with pytest.raises(ValueError, match=r"are gone: .* wrote some at 4\. .* add --from-start to make all 6"):

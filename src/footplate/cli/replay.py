@@ -72,7 +72,7 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=run, script=None, arguments=[])
     # argparse would take all that follows RUN for the script's arguments
     parse = functools.partial(parse_words, parser, parser.parse_known_args)
-    parser.parse_known_args = parse  # type: ignore[method-assign, assignment]
+    parser.parse_known_args = parse
 
 
 def parse_words(

@@ -6,7 +6,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ from footplate.voice import is_quiet, say
 
 logger = logging.getLogger(__name__)
 
-OWN_SETTINGS = ("output_dir ", "resume_from_checkpoint ")  # that a replay itself changes
+OWN_SETTINGS = ("output_dir", "resume_from_checkpoint")  # that a replay itself changes
 SHOWN_TYPES = (ProgressCallback, PrinterCallback, SampleCallback, TrackerCallback)
 
 
@@ -76,6 +76,7 @@ class Session:
         self.record, self.wanted, self.folder = record, wanted, folder
         self.first_step, self.checkpoint = record.find_start(wanted.step, wanted.from_start)
         self._given: dict[str, Any] = {}  # settings of the script, as they were before `_redirect`
+        self._changed: set[str] = set()
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -136,6 +137,8 @@ class Session:
             (self.record, self.first_step, self.checkpoint)
         )
         self._announce(trainer)
+        if self.checkpoint is None:
+            self._compare_settings(trainer.args)
         wanted = self.wanted
         replayer = Replayer(trainer, wanted.step, wanted.keeps_marks, wanted.pause)
         trainer.add_callback(replayer)
@@ -175,7 +178,7 @@ class Session:
             compared_steps=steps,
             mismatches=mismatches,
             before=replayer.before,
-            changed=sorted({change.name for change in trainer._current_run.resume.changes if counts(change)}),
+            changed=sorted(self._changed.union(names_of(trainer._current_run.resume.changes))),
             error=problem,
             notes=notes,
         )
@@ -206,6 +209,15 @@ class Session:
             )
         return notes
 
+    def _compare_settings(self, args: TrainingArguments) -> None:
+        """Show what differs from the settings of the run; a resume does so with those of the checkpoint."""
+        found = compare_arguments(self.record.settings, args.to_dict())
+        changes = resume.Differences(tuple(change for change in found if change.name not in OWN_SETTINGS))
+        self._changed.update(names_of(changes))
+        if self._changed:
+            _, *table = resume.describe(changes).split("\n")
+            logger.warning("%s", "\n".join(["Replaying with other settings than the run had:", *table]))
+
     def _announce(self, trainer: Trainer) -> None:
         """Say what must be made before the update comes, and how long that may take."""
         num_before = self.wanted.step - 1 - self.first_step
@@ -219,24 +231,24 @@ class Session:
 
 
 def leave_out_folder(record: logging.LogRecord) -> bool:
-    """Take the temporary folder out of the table of changed settings; False if nothing else is in it."""
+    """Take what a replay itself changes out of the table of changed settings; False if nothing is left."""
     text = record.getMessage()
     if "\n" not in text:
         return True
-    lines = [line for line in text.split("\n") if not line.strip().startswith(OWN_SETTINGS)]
+    lines = [line for line in text.split("\n") if line.split()[:1] not in ([name] for name in OWN_SETTINGS)]
     record.msg, record.args = "%s", ("\n".join(lines),)
     return len(lines) > 2  # more than a title and the heads of columns
 
 
-def counts(change: Any) -> bool:
-    """Whether a change may be why numbers differ."""
-    return bool(change.outcome != "harmless")
+def names_of(changes: Iterable[resume.Difference]) -> set[str]:
+    """The changes that may be why numbers differ."""
+    return {change.name for change in changes if change.outcome != "harmless"}
 
 
 def adopt_settings(args: TrainingArguments, saved: Any) -> None:
     """Give the settings the values that a run had, but for where it wrote and what it showed."""
     for change in compare_arguments(saved, args.to_dict()):
-        if counts(change) or change.name in (
+        if change.outcome != "harmless" or change.name in (
             "eval_strategy",
             "eval_steps",
             "logging_steps",
