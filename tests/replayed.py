@@ -65,7 +65,13 @@ def noisy_collate(samples: list[Any]) -> Any:
     return batch
 
 
-def builder(folder: Any, model: Callable[[], nn.Module] = Noisy, data: Any = None, **settings: Any) -> Any:
+def builder(
+    folder: Any,
+    model: Callable[[], nn.Module] = Noisy,
+    data: Any = None,
+    collate: Any = noisy_collate,
+    **settings: Any,
+) -> Any:
     """A function that builds the Trainer of a run in `folder`, the same one every time."""
 
     def build() -> Trainer:
@@ -83,7 +89,7 @@ def builder(folder: Any, model: Callable[[], nn.Module] = Noisy, data: Any = Non
             tiny.arguments(folder, **options),
             train_dataset=AugmentedRows(NUM_ROWS) if data is None else data,
             eval_dataset=AugmentedRows(7),
-            data_collator=noisy_collate,
+            data_collator=collate,
         )
 
     return build

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 import footplate
+import tiny
 from footplate.replaying.folder import read_run
 from replayed import NUM_ROWS, Masked, Noisy, builder, contents
 
@@ -122,6 +123,30 @@ def test_after_the_damage_an_earlier_update_is_named(tmp_path):
     text = str(footplate.replay(tmp_path / "run", 8, build))
     assert "were damaged before this update" in text
     assert "update 6 was the first that is not finite: --step 6" in text
+
+
+def test_a_compiled_model_gets_no_hooks(tmp_path):
+    options = {"torch_compile": True, "torch_compile_backend": "eager", "max_steps": 6}
+    build = train(
+        tmp_path / "run", model=tiny.Regression, data=tiny.regression_data(), collate=None, **options
+    )
+    found = footplate.replay(tmp_path / "run", 6, build)
+    assert found.is_same
+    assert all(module.low is None for module in found.modules)
+    assert all(module.grad_norm is not None for module in found.modules)
+    assert "With torch_compile no output of a module is seen" in str(found)
+
+
+def test_outputs_that_are_computed_again_in_backward_count_once(tmp_path):
+    tests = {"model": tiny.bert_classifier, "collate": None, "data": tiny.classification_data(NUM_ROWS)}
+    plain = train(tmp_path / "plain", **tests)
+    saving = train(tmp_path / "saving", **tests, gradient_checkpointing=True)
+    found = [
+        footplate.replay(tmp_path / name, 6, build, save=tmp_path / f"{name}.json")
+        for name, build in (("plain", plain), ("saving", saving))
+    ]
+    assert all(part.is_same for part in found)
+    assert found[0].modules == found[1].modules  # hashes of all outputs and gradients too
 
 
 # ---- where it starts ----

@@ -24,9 +24,10 @@ class ActivationWatch:
     Args:
         model: The model without wrappers of several processes.
         keeps_marks: Hash each output, to compare two runs.
+        sees_outputs: Put hooks on the modules; else only what others note in `measures` is known.
     """
 
-    def __init__(self, model: nn.Module, keeps_marks: bool = False) -> None:
+    def __init__(self, model: nn.Module, keeps_marks: bool = False, sees_outputs: bool = True) -> None:
         self.measures: dict[str, ModuleMeasure] = {}  # in the order in which modules finished
         self.first_nonfinite_gradient: str | None = None
         self._keeps_marks = keeps_marks
@@ -34,7 +35,7 @@ class ActivationWatch:
         self._row_names: dict[int, str] = {}
         self._first_row = self._num_rows = 0
         self._handles: list[Any] = []
-        for name, module in model.named_modules():
+        for name, module in model.named_modules() if sees_outputs else ():
             if isinstance(module, torch.jit.ScriptModule):  # it takes no hooks of Python
                 continue
             hook = functools.partial(self._note, name or WHOLE_MODEL)
@@ -59,6 +60,8 @@ class ActivationWatch:
 
     @torch.no_grad()
     def _note(self, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        if is_in_backward():  # the output is computed again, to save memory
+            return
         measure = self.measures.get(name)
         if measure is None:
             measure = self.measures[name] = ModuleMeasure(name, type(module).__name__)
@@ -90,6 +93,11 @@ class ActivationWatch:
     def _note_gradient(self, name: str, gradient: torch.Tensor) -> None:
         if self.first_nonfinite_gradient is None and not bool(whole(gradient).isfinite().all()):
             self.first_nonfinite_gradient = name
+
+
+def is_in_backward() -> bool:
+    """Whether autograd is running, in this thread."""
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -59,7 +59,6 @@ class Replayer(TrainerCallback):
         self.before: list[tuple[int, float, float]] = []  # step, loss, gradient norm of each update
         self.batches: list[Any] = []  # the micro-batches of the update
         self.outputs: list[Any] = []  # what the model answered
-        self.num_ranks_saw = 0
         self.weights: WeightsBefore | None = None
         self.is_inside = self.is_made = False
         self._numbers: list[list[Any]] | None = None
@@ -136,17 +135,20 @@ class Replayer(TrainerCallback):
         self._numbers = loader.rows_under_way() if isinstance(loader, Loader) else None
         self.weights = WeightsBefore(trainer.model)
         self.measure.nonfinite_weights = self.weights.find_nonfinite()
-        self._watch = ActivationWatch(trainer.model, self.keeps_marks)
+        # hooks would let a compiled model be compiled anew, with other last bits
+        sees_outputs = not trainer.args.torch_compile
+        self._watch = ActivationWatch(trainer.model, self.keeps_marks, sees_outputs)
         if self.keeps_marks:
             self.weights.note_marks(self._watch.measures)
-        handle = trainer.model.register_forward_hook(
-            lambda module, given, output: self.outputs.append(output)
-        )
         self._undo = [
-            handle.remove,
             replace_on(trainer, "training_step", self._watch_step),
             replace_on(trainer._strategy, "finish_gradients", self._watch_gradients),
         ]
+        if sees_outputs:
+            self._undo.append(trainer.model.register_forward_hook(self._keep_output).remove)
+
+    def _keep_output(self, module: Any, inputs: Any, output: Any) -> None:
+        self.outputs.append(comm.nested_detach(output))
 
     def _watch_step(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """The step of a micro-batch, with what went in and what came out noted."""

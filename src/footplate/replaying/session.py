@@ -23,8 +23,9 @@ from footplate.integrations.base import TrackerCallback
 from footplate.replaying.driver import BUILT_QUIET, Replayer, Stopped
 from footplate.replaying.elsewhere import build_with
 from footplate.replaying.folder import RunRecord, find_num_ranks
-from footplate.replaying.result import Replay, compare_logs, count
+from footplate.replaying.result import Replay, compare_logs
 from footplate.replaying.rows import MOST_ROWS, measure_rows, show_rows
+from footplate.replaying.text import count
 from footplate.trainer import Trainer
 from footplate.training import hints
 from footplate.voice import is_quiet, say
@@ -205,7 +206,8 @@ class Session:
             )
         if trainer.args.torch_compile:
             notes.append(
-                "With torch_compile, hooks may change how the model is compiled, and so the last bits."
+                "With torch_compile no output of a module is seen: hooks would let the model be compiled "
+                "anew, and change the last bits. Gradients, weights and rows are measured."
             )
         return notes
 
