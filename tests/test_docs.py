@@ -200,6 +200,16 @@ def test_a_run_is_planned_in_python(run_page, capsys):
     assert "4 ranks, full_shard" in capsys.readouterr().out
 
 
+def test_a_damaged_row_is_found_in_an_update_that_is_made_again(run_page, capsys):
+    names = run_page("replay.md")
+    assert names["found"].is_same
+    assert [row.number for row in names["found"].nonfinite_rows] == [37]
+    printed = capsys.readouterr().out
+    assert "It came out as logged, to the last bit" in printed
+    assert "the data of row 37 holds NaN or infinity in x" in printed
+    assert "Compared with runs/slower" in printed
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

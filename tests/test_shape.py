@@ -49,6 +49,7 @@ LEAVES = {
     "evaluation",
     "checkpoint",
     "distributed",
+    "instruments",
     "planning",
     "integrations",
     "report",
@@ -64,7 +65,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "search": {"report"},
 }
 TRAINER = {"trainer", "seq2seq", "question_answering"}
-ABOVE = {"tasks", "cli", "demo", "testing", "takeover", "__main__"}
+ABOVE = {"tasks", "cli", "replaying", "demo", "testing", "takeover", "__main__"}
 CORE = {"torch", "numpy", "tqdm", "safetensors", *sys.stdlib_module_names}
 
 

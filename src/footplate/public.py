@@ -178,6 +178,7 @@ from footplate.qa.features import build_qa_features
 from footplate.qa.post_processing import build_post_processing
 from footplate.qa.scores import build_squad_metrics, compute_squad_metrics
 from footplate.question_answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
+from footplate.replaying.api import replay
 from footplate.search.spaces import (
     default_compute_objective,
     default_hp_space_optuna,
@@ -415,6 +416,7 @@ __all__ = [
     "pad_without_fast_tokenizer_warning",
     "postprocess_qa_predictions",
     "postprocess_qa_predictions_with_beam_search",
+    "replay",
     "rewrite_logs",
     "rotate_checkpoints",
     "seed_worker",

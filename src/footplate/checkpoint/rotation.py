@@ -36,9 +36,15 @@ def find_checkpoint_folders(folder: Folder) -> list[Path]:
     if not Path(folder).is_dir():
         return []
     _restore_all_replaced(folder)
+    return list(list_checkpoint_folders(folder).values())
+
+
+def list_checkpoint_folders(folder: Folder) -> dict[int, Path]:
+    """The same by their step, by a look at the folder that changes nothing in it."""
+    if not Path(folder).is_dir():
+        return {}
     steps = {path: _find_step(path) for path in Path(folder).iterdir()}
-    found = [(step, path) for path, step in steps.items() if step is not None and path.is_dir()]
-    return [path for _, path in sorted(found)]
+    return dict(sorted((step, path) for path, step in steps.items() if step is not None and path.is_dir()))
 
 
 def _restore_all_replaced(folder: Folder) -> None:
@@ -80,6 +86,20 @@ def find_last_checkpoint(folder: Folder) -> str | None:
 
 
 get_last_checkpoint = find_last_checkpoint
+
+
+def find_checkpoints_of(folder: Folder, run_id: str | None = None) -> dict[int, Path]:
+    """The checkpoints of one run that seem whole, by their step; nothing in the folder is changed.
+
+    Args:
+        folder: The `output_dir` of the run.
+        run_id: The run; None for the one that saved last.
+    """
+    folders = list_checkpoint_folders(folder)
+    runs = group_by_run(folders.values())
+    wanted = [run for run in runs if run_id is None or run.run_id == run_id][:1]
+    own = {path for run in wanted for path in run.checkpoints}
+    return {step: path for step, path in folders.items() if path in own and is_whole(path)}
 
 
 def rotate_checkpoints(

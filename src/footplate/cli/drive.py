@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import runpy
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+IMPORTS_FOOTPLATE = re.compile(r"^\s*(?:import|from)\s+footplate\b", re.MULTILINE)
 
 
 def add_command(commands: Any) -> None:
@@ -70,6 +73,11 @@ def drive(script: str, arguments: list[str], is_module: bool) -> int:
     from footplate.checkpoint.saves import unsaved
 
     return 1 if unsaved else 0  # the model in memory ends with this process
+
+
+def imports_footplate(script: str) -> bool:
+    """Whether a script names footplate itself; others are written for the Trainer of transformers."""
+    return bool(IMPORTS_FOOTPLATE.search(Path(script).read_text("utf-8", "replace")))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ COMMANDS = {
         "footplate.cli.verify_resume",
         "Check that an interrupted run of a script is the same.",
     ),
+    "replay": ("footplate.cli.replay", "Make one update of a run again, bit for bit, and look into it."),
     "consolidate": (
         "footplate.cli.consolidate",
         "Join the shards of a checkpoint into weights that any library loads.",

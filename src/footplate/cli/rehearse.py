@@ -5,7 +5,6 @@ python -m footplate.cli.rehearse '{"folder": ..., ...}' script.py [arguments of 
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from footplate.callbacks import TrainerCallback
 from footplate.checkpoint import find_last_checkpoint
 from footplate.checkpoint.files import load_plain, save_plain
 from footplate.cli.drive import drive
+from footplate.replaying.elsewhere import build_with
 from footplate.state import TrainerControl, TrainerState
 from footplate.testing import Outcome, read_outcome
 from footplate.trainer import Trainer
@@ -63,16 +63,11 @@ def main() -> None:
 
 def observe(order: Order) -> None:
     """Make every Trainer of this process follow the order."""
-    build, train = Trainer.__init__, Trainer.train
-    signature = inspect.signature(build)
+    train = Trainer.train
 
-    def build_elsewhere(self: Trainer, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs)
-        settings = given.arguments.get("args")
-        given.arguments["args"] = redirect(settings if settings is not None else TrainingArguments(), order)
-        build(*given.args, **given.kwargs)
+    def interrupt(trainer: Trainer) -> None:
         if order.stop_at is not None:
-            self.add_callback(_Signal(order.stop_at, order.signal))
+            trainer.add_callback(_Signal(order.stop_at, order.signal))
 
     def train_once(self: Trainer, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
         checkpoint = find_last_checkpoint(order.folder) if order.resume else None
@@ -85,7 +80,8 @@ def observe(order: Order) -> None:
         # the rest of the script is not part of the run, and may write elsewhere
         raise SystemExit(0 if self._current_run.saves.is_last_saved else 1)
 
-    Trainer.__init__, Trainer.train = build_elsewhere, train_once  # type: ignore[method-assign, assignment]
+    build = build_with(lambda settings: redirect(settings, order), interrupt)
+    Trainer.__init__, Trainer.train = build, train_once  # type: ignore[method-assign, assignment]
 
 
 def redirect(settings: TrainingArguments, order: Order) -> TrainingArguments:

@@ -7,7 +7,6 @@ import copy
 import functools
 import json
 import math
-import re
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ import footplate
 from footplate import comm
 from footplate.arguments import TrainingArguments
 from footplate.arguments.settle import settle
-from footplate.cli.drive import drive, replacing
+from footplate.cli.drive import drive, imports_footplate, replacing
 from footplate.cli.search import DEFAULTS, check_names, describe_best, read_options, read_space
 from footplate.outputs import BestRun, IntervalStrategy, SaveStrategy, TrainOutput
 from footplate.search.summary import SearchSummary, load_summary
@@ -30,8 +29,6 @@ from footplate.trainer.preparing import find_saved_state
 from footplate.trainer.trial_runs import RESULTS_NAME
 from footplate.training.traits import takes_positional
 from footplate.voice import install_voice, is_quiet, say
-
-IMPORTS_FOOTPLATE = re.compile(r"^\s*(?:import|from)\s+footplate\b", re.MULTILINE)
 
 
 class _Refused(BaseException):
@@ -84,7 +81,7 @@ class ScriptSearch:
 
     def __init__(self, script: str, wanted: argparse.Namespace, space: dict[str, Any] | None) -> None:
         self.script, self.wanted, self.space = script, wanted, space
-        self.is_own = bool(IMPORTS_FOOTPLATE.search(Path(script).read_text("utf-8", "replace")))
+        self.is_own = imports_footplate(script)
         self.trainer: Trainer | None = None  # whose train() is the search; None before it
         self.is_searching = False
         self._ignored_keys: Any = None  # what the script gave to train() for every evaluation

@@ -107,6 +107,10 @@ class Loader(DataLoader[Any]):
         """Of each batch since the last `settle`: what its loss is multiplied by; empty for 1 each."""
         return self._pass.given_weights() if isinstance(self._pass, (RowPass, StreamPass)) else []
 
+    def rows_under_way(self) -> list[list[Any]] | None:
+        """The rows of each batch since the last `settle`; None for a stream, whose samples have no number."""
+        return self._pass.rows_under_way() if isinstance(self._pass, RowPass) and self.in_order else None
+
     @property
     def samples_done(self) -> int:
         """Samples of the epoch that finished updates have used, over all processes."""

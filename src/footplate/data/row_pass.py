@@ -65,10 +65,11 @@ class RowPass:
         rows_ahead = self.start.get("ahead_rows", ())
         self._first_sample = self._num_samples + sum(rows_ahead)
         weights_ahead = self.start.get("ahead_weights", [1.0] * len(rows_ahead))
+        indices_ahead = self.start.get("ahead_indices", [()] * len(rows_ahead))
         # of each list that is drawn and not used: its turn, and the state of the sampler after it
         self._drawn: deque[tuple[Turn, Any]] = deque(
-            (Turn((), 0, rows, weight=weight), self._sampler_state)
-            for rows, weight in zip(rows_ahead, weights_ahead, strict=True)
+            (Turn(indices, 0, rows, weight=weight), self._sampler_state)
+            for indices, rows, weight in zip(indices_ahead, rows_ahead, weights_ahead, strict=True)
         )
         self._num_given = 0  # how many of these were handed out
         self.num_samples_given = self._num_samples
@@ -180,6 +181,10 @@ class RowPass:
         """Of each batch since the last `settle`: what its loss is multiplied by."""
         return [turn.weight for turn, _ in islice(self._drawn, self._num_given)]
 
+    def rows_under_way(self) -> list[list[Any]]:
+        """The rows of each batch since the last `settle`; a list is empty where nobody knows them."""
+        return [list(turn.rows) for turn, _ in islice(self._drawn, self._num_given)]
+
     def state(self) -> dict[str, Any]:
         """How far the pass got, counting what was used and not what was drawn ahead."""
         if self.start and self._num_samples == self.start["num_samples"]:
@@ -191,6 +196,7 @@ class RowPass:
         if "ahead" in state:
             drawn = list(islice(self._drawn, len(state["ahead"])))
             state["ahead_rows"], sampler_state = [turn.num_round for turn, _ in drawn], drawn[-1][1]
+            state["ahead_indices"] = [_plain_rows(turn.rows) for turn, _ in drawn]
             if self.ranks.count > 1:
                 state["ahead_weights"] = [turn.weight for turn, _ in drawn]
         if self.ranks.count > 1:
@@ -282,6 +288,11 @@ class RowPass:
 
     def _all_lists(self) -> Iterator[Any]:
         return iter(self.batch_sampler)
+
+
+def _plain_rows(rows: Any) -> list[int]:
+    """Row numbers as a checkpoint holds them; empty if a sampler gives something else."""
+    return [int(row) for row in rows] if all(hasattr(row, "__index__") for row in rows) else []
 
 
 def without_batches_of_others(state: dict[str, Any], ranks: Ranks) -> dict[str, Any]:

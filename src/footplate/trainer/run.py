@@ -26,6 +26,7 @@ from footplate.training.buffers import BufferKeeper
 from footplate.training.clock import Clock
 from footplate.training.compiling import CompileWatch
 from footplate.training.facts import RunFacts
+from footplate.training.hints import Hints
 from footplate.training.meter import Meter
 from footplate.training.plan import Extension, Position, TrainingPlan
 from footplate.training.rank_times import compare_ranks
@@ -99,6 +100,7 @@ class Run:
         self.hang = _UNWATCHED  # replaced by `train()`
         self._rank_times: dict[str, Any] = {}
         self.meter = Meter(device, filters=args.logging_nan_inf_filter)
+        self.hints = Hints(str(args.output_dir), args.world_size, args.process_index == 0)
         self.step_data = StepData(shared)
         self.facts = RunFacts()
         self.window = TrainWindow(args.train_metrics_batches)
@@ -300,8 +302,12 @@ class Run:
         """Whether the gradients may change the weights; asks the device only if `policy` wants it to."""
         assert self.grad_norm is not None
         self.meter.watch(self.grad_norm)
-        if policy == "warn" or accepts_update(policy, self.grad_norm, self.meter.update_loss, step):
-            return True
+        try:
+            if policy == "warn" or accepts_update(policy, self.grad_norm, self.meter.update_loss, step):
+                return True
+        except FloatingPointError:
+            self.hints.tell_nonfinite(step)
+            raise
         self.meter.refuse_update()
         return False
 

@@ -369,6 +369,10 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             num_updates = self.state.global_step - run.meter.last_logged_step
             logs = run.meter.drain(self.state.global_step, run.stopwatch.so_far(), grad_norm)  # host sync
             run.compare_ranks(num_updates)
+            if not self.state.is_hyper_param_search:  # a trial's settings are not those of its script
+                run.hints.look(
+                    logs, self.state.log_history, self.state.global_step, run.meter.first_nonfinite
+                )
             logs["learning_rate"] = learning_rate if learning_rate is not None else self._get_learning_rate()
             logs.update(run.group_rates)
             train_metrics = metric_tools.plain_numbers(run.window.compute(self.compute_metrics))

@@ -128,6 +128,10 @@ class Meter(ExportableState):
         self._records = Records()
         self._recorded_in: dict[str, int] = {}  # the update that last recorded a name
         self._unchecked: list[torch.Tensor] = []
+        self._updates: list[int] = []  # of each of these, the update since the last log, from 0
+        self._bad: list[tuple[torch.Tensor, list[int]]] = []  # of those counted already: which are not finite
+        self._num_updates = 0  # since the last log, in this process
+        self.first_nonfinite: int | None = None  # of the updates of the last log, where that is known
         self._num_nonfinite = torch.zeros((), dtype=torch.long, device=device)
         self._is_counted = False  # whether a count was added to that since the last log
         self._num_refused = 0
@@ -211,6 +215,7 @@ class Meter(ExportableState):
         if self._single is not None:
             self._loss += self._single
         self._single, self._is_single = None, False
+        self._num_updates += 1
 
     @property
     def update_loss(self) -> torch.Tensor:
@@ -227,7 +232,7 @@ class Meter(ExportableState):
         # it may be repeated in more micro-batches
         self._is_single, self._before = False, self._before._replace(loss=self._loss.clone())
         self.flos, self._num_tokens = self._before.flos, self._before.num_tokens
-        del self._unchecked[self._before.num_unchecked :]
+        del self._unchecked[self._before.num_unchecked :], self._updates[self._before.num_unchecked :]
 
     def refuse_update(self) -> None:
         """Leave the current update out of the means; its tokens and non-finite values still count."""
@@ -259,13 +264,26 @@ class Meter(ExportableState):
     def watch(self, value: torch.Tensor) -> None:
         """Let the next log count `value` if it is not finite; to look now would be a host sync."""
         self._unchecked.append(value)
+        self._updates.append(self._num_updates)
 
     def _count_nonfinite(self) -> None:
         if self._unchecked:
-            is_finite = stack_scalars(self._unchecked).isfinite()
-            self._num_nonfinite += is_finite.logical_not_().sum().to(self._loss.device)
+            is_bad = stack_scalars(self._unchecked).isfinite().logical_not_()
+            self._num_nonfinite += is_bad.sum().to(self._loss.device)
             self._is_counted = True
+            self._bad.append((is_bad, self._updates))
             self._unchecked.clear()
+            self._updates = []
+
+    def _find_first_nonfinite(self, step: int, checked: list[float]) -> int | None:
+        """The update of the first value that is not finite; None if it was counted in another process."""
+        parts = [(is_bad.tolist(), updates) for is_bad, updates in self._bad]  # read only if there is one
+        parts.append(([not math.isfinite(value) for value in checked], self._updates))
+        found = (
+            number for bad, numbers in parts for is_bad, number in zip(bad, numbers, strict=True) if is_bad
+        )
+        first = next(found, None)
+        return None if first is None else step - self._num_updates + first + 1
 
     def drain(self, step: int, note: Any = None, norm: Scalar | None = None) -> dict[str, float]:
         """What to log at `step`: the mean loss since the last log, records, and non-finite values if any.
@@ -284,6 +302,9 @@ class Meter(ExportableState):
         total, length, *rest = read_numbers(values)  # host sync
         checked, sums = rest[: len(unchecked)], rest[len(unchecked) : len(rest) - self._is_counted]
         count = sum(not math.isfinite(value) for value in checked) + (rest[-1] if self._is_counted else 0)
+        self.first_nonfinite = self._find_first_nonfinite(step, checked) if count else None
+        self._updates, self._num_updates = [], 0
+        self._bad.clear()
         own = self._finite.drain(total)
         self._loss.zero_()
         found = comm.gather_objects((own, self._records.totals_of(sums), int(count), note))

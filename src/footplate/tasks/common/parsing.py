@@ -154,4 +154,5 @@ def given_arguments(args: TrainingArguments) -> dict[str, Any]:
     usual = type(args)(output_dir=args.output_dir, use_cpu=args.use_cpu).to_dict()
     secret = ("hub_token", "push_to_hub_token")
     changed = {key: value for key, value in plain.items() if value != usual.get(key) and key not in secret}
-    return {"output_dir": args.output_dir, **changed}
+    device = {"use_cpu": True} if args.use_cpu else {}
+    return {"output_dir": args.output_dir, **device, **changed}

@@ -1,0 +1,1 @@
+"""What one update did, measured without changing it: rows, modules, gradients, weights."""
