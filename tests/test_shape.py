@@ -36,6 +36,7 @@ GROUND = {
     "voice",
     "disk",
     "meeting",
+    "no_graph",
     "homes",
 }
 LEAVES = {

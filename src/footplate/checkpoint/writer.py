@@ -65,6 +65,8 @@ class BackgroundWriter:
 
     def poll(self) -> Exception | None:
         """Log and return the oldest error that was not reported yet; never waits."""
+        if not self._failures:  # asked after every update
+            return None
         self._forget_if_forked()
         return _report(self._failures.popleft()) if self._failures else None
 

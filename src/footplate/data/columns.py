@@ -60,6 +60,9 @@ def drop_unused_columns(
     return dataset.remove_columns(dropped)
 
 
+_PLAIN = {dict}
+
+
 class ColumnFilter:
     """A collator that first takes unknown columns off dictionary samples; other samples pass untouched.
 
@@ -91,11 +94,11 @@ class ColumnFilter:
         self._seen: frozenset[str] = frozenset()  # what was dropped and reported so far
 
     def __call__(self, features: list[Any]) -> Any:
-        is_all_kept = self._keep.issuperset
-        for feature in features:  # looked at in every batch, as keys may change; half a microsecond for eight
-            if isinstance(feature, dict) and not is_all_kept(feature):
-                features = [self._remove_columns(feature) for feature in features]
-                break
+        # looked at in every batch, as keys may change; half a microsecond for eight plain dictionaries
+        is_plain = {*map(type, features)} == _PLAIN
+        named = features if is_plain else [feature for feature in features if isinstance(feature, dict)]
+        if not all(map(self._keep.issuperset, named)):
+            features = [self._remove_columns(feature) for feature in features]
         try:
             return self.data_collator(features)
         except Exception as error:  # one that leaves out samples that are None does not fail on them

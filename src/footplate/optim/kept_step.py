@@ -12,6 +12,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
+from footplate.no_graph import NoGraph
 from footplate.optim.formulas import FORMULAS, Formula
 
 _TORCH_FOLDER = os.path.dirname(torch_optimizer.__file__)
@@ -44,7 +45,7 @@ class KeptStep:
             optimizer.step()
             self._keep(optimizer)
             return
-        with torch.no_grad():
+        with NoGraph():
             if self._is_counting:
                 self._counters += 1
             for group, of_group in zip(self._groups, gradients, strict=True):

@@ -10,6 +10,7 @@ from torch import nn
 
 from footplate.batch import outputs_without_loss
 from footplate.comm import nested_detach
+from footplate.no_graph import NoGraph
 from footplate.training.loss import read_loss
 
 Result = tuple[torch.Tensor | None, Any, Any]  # as the joint has it
@@ -49,7 +50,8 @@ class PlainStep:
         if any(label is None for label in labels):
             return None
         try:
-            outputs = _call_without_graph(model, inputs)
+            with NoGraph():
+                outputs = model(**inputs)
         except (TypeError, KeyError, AttributeError, ValueError):
             return None  # it fails again in the joint, which explains why
         loss = read_loss(outputs)
@@ -64,13 +66,3 @@ class PlainStep:
 
 def leave_to_joint(model: nn.Module, inputs: Any) -> None:
     """What stands in the place of a `PlainStep` where a joint or a setting asks for more."""
-
-
-def _call_without_graph(model: nn.Module, inputs: dict[str, Any]) -> Any:
-    """`torch.no_grad()` makes three objects for each batch; this makes none."""
-    was_enabled = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
-    try:
-        return model(**inputs)
-    finally:
-        torch._C._set_grad_enabled(was_enabled)
