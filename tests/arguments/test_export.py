@@ -41,6 +41,7 @@ OWN = {
     "pad_to_multiple_of",
     "order_memory_limit",
     "save_full_model",
+    "rehearsal",
 }
 
 
