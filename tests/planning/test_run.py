@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import tiny
+from footplate.checkpoint.planned import count_saved_weights, count_saves
 from footplate.optim.schedules import build_schedule
 from footplate.planning import format_plan, plan_run
-from footplate.checkpoint.planned import count_saved_weights, count_saves
 from footplate.planning.duration import plan_duration, plan_schedule
 from footplate.planning.run import read_memory, read_sharding
 from footplate.words import format_bytes

@@ -1,4 +1,4 @@
-"""`footplate check script.py`: try all that your script's `train()` will do, in seconds, before it does it."""
+"""`footplate check script.py`: try what the script's `train()` will do, in seconds."""
 
 from __future__ import annotations
 
@@ -74,5 +74,7 @@ def check_script(options: argparse.Namespace) -> CheckReport | None:
     except _Checked as checked:
         return checked.report
     if code == 0:
-        raise ValueError(f"{options.script} ended without calling Trainer.train(): there is nothing to check.")
+        raise ValueError(
+            f"{options.script} ended without calling Trainer.train(): there is nothing to check."
+        )
     return None

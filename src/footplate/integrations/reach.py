@@ -69,7 +69,9 @@ def reach_trackers(names: Iterable[str], seconds: float = SECONDS) -> list[Reach
         found[name] = Reached(name, address)
         if address:
             # a thread, since looking up a name has no time limit of its own
-            threads.append(threading.Thread(target=_try_one, args=(name, address, found, seconds), daemon=True))
+            threads.append(
+                threading.Thread(target=_try_one, args=(name, address, found, seconds), daemon=True)
+            )
             found[name] = Reached(name, address, f"no answer from {address} in {seconds:g} s")
             threads[-1].start()
     end = time.monotonic() + seconds

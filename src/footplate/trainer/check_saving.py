@@ -49,7 +49,9 @@ def explain_unsaved(trainer: Training, error: Exception) -> Finding:
     """Why nothing was saved, and whose fault it is."""
     unwritable = find_unwritable(trainer.state.stateful_callbacks or {})
     if unwritable:
-        return failed("saving", describe_unwritable(unwritable), [f"state() of {name}" for name in unwritable])
+        return failed(
+            "saving", describe_unwritable(unwritable), [f"state() of {name}" for name in unwritable]
+        )
     text = f"a checkpoint could not be written: {describe_failure(error)}"
     settings = ["save_only_model=True"] if not trainer.args.save_only_model else []
     return failed("saving", text, [*settings, "save_strategy='no'"])
@@ -81,7 +83,9 @@ def compare_weights(trainer: Training, checkpoint: str) -> Finding | None:
                     parameter.zero_()
         trainer._load_from_checkpoint(checkpoint)
     except Exception as error:
-        return failed("saving", f"the weights cannot be loaded again: {describe_failure(error)}", ["the model"])
+        return failed(
+            "saving", f"the weights cannot be loaded again: {describe_failure(error)}", ["the model"]
+        )
     changed = find_changed(before, describe_arrays(dict(trainer.model.state_dict())))
     if not changed:
         return None
@@ -135,7 +139,7 @@ def compare_callbacks(trainer: Training, checkpoint: str) -> Finding | None:
     if not changed:
         return None
     text = f"these callbacks have another state when theirs is loaded again: {advice.join_names(changed)}"
-    return warned("saving", text, ["state() of the callback: put what it counts into \"attributes\""])
+    return warned("saving", text, ['state() of the callback: put what it counts into "attributes"'])
 
 
 def read_states(callbacks: list[Any]) -> dict[str, Any]:

@@ -114,9 +114,13 @@ def explain_failure(
     except Exception as error:
         return failed("update", f"{text} The first batch cannot be read: {describe_failure(error)}")
     if attempt_update(trainer, model, first).problem:
-        return failed("update", f"{text} The first batch of the run fails too.", ["train_dataset", "data_collator"])
+        return failed(
+            "update", f"{text} The first batch of the run fails too.", ["train_dataset", "data_collator"]
+        )
     settings = ["max_length of your tokenizer or of your data", "train_dataset without its longest rows"]
-    return failed("update", f"{text} The first batch of the run does not: the run would fail later.", settings)
+    return failed(
+        "update", f"{text} The first batch of the run does not: the run would fail later.", settings
+    )
 
 
 # ---- the batch ----
@@ -149,9 +153,7 @@ def choose_longest(trainer: Training, loader: Any) -> tuple[list[int], dict[str,
         return rows, {"num_measured": total, "num_in_data": total, "is_largest": True}
     if loader.batch_size is None:  # a BatchSampler of the user's own cuts batches
         return [], {}
-    found = find_longest(
-        dataset, loader.batch_size, trainer.args.length_column_name, input_names(trainer)
-    )
+    found = find_longest(dataset, loader.batch_size, trainer.args.length_column_name, input_names(trainer))
     return found.indices, {"num_measured": found.num_measured, "num_in_data": total, "is_largest": True}
 
 
@@ -167,7 +169,13 @@ def describe_batch(trainer: Training, batch: Any, known: dict[str, Any]) -> Batc
     main = traits.main_input_name(trainer.model)
     tensor = batch.get(main) if isinstance(batch, Mapping) else None
     if tensor is None:
-        values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+        values = (
+            batch.values()
+            if isinstance(batch, Mapping)
+            else batch
+            if isinstance(batch, (list, tuple))
+            else ()
+        )
         tensor = next((value for value in values if isinstance(value, torch.Tensor)), None)
     shape = tuple(getattr(tensor, "shape", ()))[1:]
     width = shape[0] if len(shape) == 1 and isinstance(batch, Mapping) and main in batch else None

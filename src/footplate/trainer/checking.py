@@ -104,21 +104,25 @@ def try_evaluations(trainer: Training) -> list[Finding]:
     """One answer where the model generates, then a batch through the metrics."""
     args, generates = trainer.args, bool(getattr(trainer.args, "predict_with_generate", False))
     findings = []
+    most = min(args.max_eval_samples or args.eval_batch_size, args.eval_batch_size)
     if generates and not args.prediction_loss_only:
         findings.append(guarded("generation", lambda: generate_one(trainer)))
         if findings[0].outcome is not Outcome.PASSED:
             return [*findings, not_tried("evaluation", "it generates, which failed")]
-    most = args.max_eval_samples or args.eval_batch_size
-    rows = min(most, args.eval_batch_size, ROWS_TO_GENERATE if generates else args.eval_batch_size)
+    rows = min(most, ROWS_TO_GENERATE) if generates else most
     vars(args).update(max_eval_samples=rows)
     try:
         metrics = trainer.evaluate()
     except Exception as error:
         text = f"failed on {rows} rows of each set: {describe_failure(error)}"
-        fix = ("compute_metrics", "eval_dataset") if trainer.compute_metrics is not None else ("eval_dataset",)
+        fix = (
+            ("compute_metrics", "eval_dataset") if trainer.compute_metrics is not None else ("eval_dataset",)
+        )
         return [*findings, failed("evaluation", text, fix)]
     names = [name for name in metrics if not name.endswith(("_runtime", "_per_second", "_time"))]
-    findings.append(passed("evaluation", f"{rows} rows of each set gave {advice.join_names(sorted(names), 8)}"))
+    findings.append(
+        passed("evaluation", f"{rows} rows of each set gave {advice.join_names(sorted(names), 8)}")
+    )
     return [*findings, *check_best(trainer, metrics)]
 
 
@@ -151,7 +155,8 @@ def check_best(trainer: Training, metrics: dict[str, float]) -> list[Finding]:
     if key not in metrics:
         given = advice.join_names(sorted(metrics), 12)
         text = f"metric_for_best_model={name!r} is not among what evaluation gives: {given}{needs}"
-        report = warned if others_add_metrics(callbacks) else failed
+        may_be_added = others_add_metrics(callbacks) or not traits.is_ours(type(trainer).log)
+        report = warned if may_be_added else failed
         return [report("best metric", text, ["metric_for_best_model", "compute_metrics"])]
     odd = advice.check_direction(key, args.greater_is_better if name is not None else None, metrics[key])
     if odd:
@@ -186,7 +191,11 @@ def try_trackers(names: list[str]) -> list[Finding]:
     reached = reach_trackers(names)
     bad = [one for one in reached if one.problem]
     findings = [
-        failed("trackers", f"{one.name}: {one.problem}", [f"report_to without {one.name!r}", *_switches(one.name)])
+        failed(
+            "trackers",
+            f"{one.name}: {one.problem}",
+            [f"report_to without {one.name!r}", *_switches(one.name)],
+        )
         for one in bad
     ]
     good = [f"{one.name}{f' at {one.address}' if one.address else ''}" for one in reached if not one.problem]
@@ -194,7 +203,11 @@ def try_trackers(names: list[str]) -> list[Finding]:
 
 
 def _switches(name: str) -> list[str]:
-    known = {"wandb": "WANDB_MODE=offline", "mlflow": "MLFLOW_TRACKING_URI", "swanlab": "SWANLAB_MODE=offline"}
+    known = {
+        "wandb": "WANDB_MODE=offline",
+        "mlflow": "MLFLOW_TRACKING_URI",
+        "swanlab": "SWANLAB_MODE=offline",
+    }
     return [known[name]] if name in known else []
 
 

@@ -163,8 +163,8 @@ def warn_of_states(trainer: Rehearsing) -> None:
     """Warn of callbacks whose state no checkpoint can hold; the states are those that the run began with."""
     for name, reason in find_unwritable(trainer.state.stateful_callbacks or {}).items():
         logger.warning(
-            "The state of the callback %s cannot be saved: %s. The first checkpoint will fail. Let its state() "
-            "give numbers, text, lists and dictionaries.",
+            "The state of the callback %s cannot be saved: %s. The first checkpoint will fail. Let its "
+            "state() give numbers, text, lists and dictionaries.",
             name,
             reason,
         )

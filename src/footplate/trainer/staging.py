@@ -1,4 +1,4 @@
-"""Where a rehearsal takes place: a folder of its own, no callbacks, no workers; all is put back afterwards."""
+"""Where a rehearsal takes place: its own folder, no callbacks, no workers; afterwards all is put back."""
 
 from __future__ import annotations
 

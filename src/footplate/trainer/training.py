@@ -107,7 +107,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             return result
 
     def check(self) -> CheckReport:
-        """Try all that `train()` will do: the largest batch, evaluation, saving, disk, trackers; no trace is left."""
+        """Try what `train()` will do: the largest batch, evaluation, saving, disk. It leaves no trace."""
         from footplate.trainer.checking import check_trainer  # what a run has no use for
 
         return check_trainer(self)

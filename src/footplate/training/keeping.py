@@ -91,7 +91,9 @@ class KeptObjects(Kept):
                 break
             self._classes.add(base)
             functions = [function for value in vars(base).values() for function in _functions_of(value)]
-            if not any(is_users(one.__code__) and one.__code__.co_filename != "<string>" for one in functions):
+            if not any(
+                is_users(one.__code__) and one.__code__.co_filename != "<string>" for one in functions
+            ):
                 continue
             found += functions
             for name, value in vars(base).items():
@@ -138,7 +140,9 @@ def describe_arrays(state: Any) -> dict[str, int]:
             found[path] = zlib.crc32(_bytes_of(value))
         else:  # another object may show its address
             is_plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic))
-            found[path] = zlib.crc32((repr(value) if is_plain else type(value).__name__).encode("utf-8", "replace"))
+            found[path] = zlib.crc32(
+                (repr(value) if is_plain else type(value).__name__).encode("utf-8", "replace")
+            )
     return found
 
 
