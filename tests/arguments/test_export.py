@@ -38,6 +38,7 @@ OWN = {
     "max_shard_size",
     "metrics_on",
     "hang_timeout",
+    "per_device_train_tokens",
     "pad_to_multiple_of",
     "order_memory_limit",
     "save_full_model",

@@ -40,8 +40,10 @@ OWN_FIELDS = [
     "max_shard_size",
     "metrics_on",
     "hang_timeout",
+    "per_device_train_tokens",
     "pad_to_multiple_of",
     "order_memory_limit",
+    "rehearsal",
     "save_full_model",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)

@@ -295,7 +295,7 @@ class TrainingArguments(OldNamesAccepted):
     order_memory_limit: int | str | None = own(
         "4GB", "Memory for the order of an epoch; beyond it, a notice names the keyed order.", metavar="SIZE"
     )
-    rehearsal: str | bool = own(
+    rehearsal: str = own(
         "quick",
         "What is tried before the first update: `quick` takes milliseconds, `full` is `Trainer.check()` and "
         "ends the run if something fails, `off` tries nothing.",

@@ -54,11 +54,11 @@ def check_trainer(trainer: Training, puts_back: bool = True) -> CheckReport:
 def refuse_several(trainer: Training) -> None:
     """Refuse to rehearse alone what several processes do together."""
     args = trainer.args
-    if args.world_size > 1 or args.sharding is not None or args.deepspeed:
-        what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp or deepspeed"
+    if args.world_size > 1 or args.sharding is not None:
+        what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
         raise ValueError(
             f"A rehearsal takes one process that holds the whole model, and this run has {what}. Run "
-            "`footplate check script.py` without torchrun and without fsdp and deepspeed; `footplate plan "
+            "`footplate check script.py` without torchrun and fsdp; `footplate plan "
             "--ranks N` says what N processes would take."
         )
 

@@ -143,7 +143,7 @@ def rehearse(trainer: Rehearsing, ignore_keys: list[str] | None) -> None:
 
 def rehearse_fully(trainer: Training) -> None:
     """Try everything before the run begins, and refuse to begin if something failed."""
-    if trainer.args.world_size > 1 or trainer.args.sharding is not None or trainer.args.deepspeed:
+    if trainer.args.world_size > 1 or trainer.args.sharding is not None:
         logger.warning(
             "rehearsal='full' tries nothing here: it takes one process that holds the whole model. Run "
             "`footplate check script.py` without torchrun."
