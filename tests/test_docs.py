@@ -116,6 +116,14 @@ def test_a_run_is_planned_in_python(run_page, capsys):
     assert "4 ranks, full_shard" in capsys.readouterr().out
 
 
+def test_a_run_is_checked_before_it_begins(run_page, capsys):
+    names = run_page("check.md")
+    assert names["trainer"].state.global_step == 0
+    printed = capsys.readouterr().out
+    assert "FAILED  best metric" in printed
+    assert "change    nothing" in printed
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

@@ -104,7 +104,7 @@ def explain_failure(
     trainer: Training, model: nn.Module, loader: Any, facts: BatchFacts, attempt: Attempt
 ) -> Finding:
     """Whether every batch fails, or the longest rows alone."""
-    text = f"failed with {facts}: {attempt.problem}."
+    text = f"failed with {facts}: {attempt.problem.rstrip('.')}."
     if not facts.is_largest:
         return failed("update", text, ["train_dataset", "data_collator"])
     text += advice.explain_positions(trainer.model, facts.width)
