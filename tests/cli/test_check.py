@@ -58,8 +58,8 @@ class Rows(torch.utils.data.IterableDataset):
         return stream
 
 best = "accuracy" if "--bad-name" in sys.argv else "f1"
-args = TrainingArguments("out", max_steps=12, use_cpu=True, report_to="none", save_steps=6, eval_strategy="steps",
-    eval_steps=6, metric_for_best_model=best)
+args = TrainingArguments("out", max_steps=12, use_cpu=True, report_to="none", save_steps=6,
+    eval_strategy="steps", eval_steps=6, metric_for_best_model=best)
 rows = [{"x": torch.ones(4), "labels": 0} for _ in range(8)]
 if "--memory" in sys.argv:
     long = [{"input_ids": [1] * (5_000 if index == 11 else 5), "labels": 0} for index in range(64)]
@@ -69,7 +69,8 @@ if "--memory" in sys.argv:
     resource.setrlimit(resource.RLIMIT_AS, (used + 9 * 10**8, -1))
     Trainer(model=Pairs(), args=args, train_dataset=long, data_collator=pad).train()
 try:
-    Trainer(model=Model(), args=args, train_dataset=Rows(), eval_dataset=rows, compute_metrics=measure).train()
+    data = {"train_dataset": Rows(), "eval_dataset": rows}
+    Trainer(model=Model(), args=args, compute_metrics=measure, **data).train()
 except Exception:
     open("caught", "w")
 open("reached_the_end", "w")
