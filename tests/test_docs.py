@@ -210,6 +210,14 @@ def test_a_damaged_row_is_found_in_an_update_that_is_made_again(run_page, capsys
     assert "Compared with runs/slower" in printed
 
 
+def test_a_run_is_checked_before_it_begins(run_page, capsys):
+    names = run_page("check.md")
+    assert names["trainer"].state.global_step == 0
+    printed = capsys.readouterr().out
+    assert "FAILED  best metric" in printed
+    assert "change    nothing" in printed
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

@@ -62,6 +62,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "samples": {"callbacks.base"},
     "callbacks/__init__.py": {"samples.callback"},  # `from footplate.callbacks import SampleCallback`
     "report": {"integrations.journal", "callbacks.base"},
+    "planning": {"checkpoint.planned"},
     "hub": {"integrations.guard", "integrations.isolation"},
     "search": {"report"},
 }

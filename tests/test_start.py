@@ -47,11 +47,17 @@ UNUSED = (
     "takeover",
     "tasks",
     "testing",
+    "trainer.check_saving",
+    "trainer.check_update",
+    "trainer.checking",
     "trainer.describing",
     "trainer.planned",
     "trainer.search",
     "trainer.side_by_side",
+    "trainer.staging",
     "trainer.trial_runs",
+    "training.findings",
+    "training.keeping",
 )
 TRACKERS = ("wandb", "mlflow", "tensorboard", "comet", "swanlab", "trackio", "clearml", "dvclive")
 

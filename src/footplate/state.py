@@ -284,3 +284,14 @@ def rebuild_callbacks(callbacks: Iterable[Any], stored: Mapping[str, Any]) -> li
         arguments = states.pop(0).get("args") if states else None
         rebuilt.append(type(callback)(**arguments) if arguments else callback)
     return rebuilt
+
+
+def find_unwritable(states: Mapping[str, Any]) -> dict[str, str]:
+    """The classes whose state `trainer_state.json` cannot hold, and why."""
+    reasons = {}
+    for name, state in states.items():
+        try:
+            json.dumps(state, default=_to_plain)
+        except (TypeError, ValueError) as error:
+            reasons[name] = str(error)
+    return reasons

@@ -37,3 +37,12 @@ def parse_bytes(text: str) -> int | None:
     if found is None or unit is None:
         return None
     return int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit  # exact if it is whole
+
+
+def format_bytes(num_bytes: float) -> str:
+    """A size such as `1.25 GB`: three digits, in units of a thousand."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= 0.9995 * size:
+            value = num_bytes / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{num_bytes:.0f} B"

@@ -43,6 +43,7 @@ OWN = {
     "order_memory_limit",
     "dataloader_prefetch_to_device",
     "save_full_model",
+    "rehearsal",
 }
 
 

@@ -44,6 +44,7 @@ OWN_FIELDS = [
     "pad_to_multiple_of",
     "order_memory_limit",
     "dataloader_prefetch_to_device",
+    "rehearsal",
     "save_full_model",
 ]
 ORIGINAL_FIELDS = dataclasses.fields(transformers.TrainingArguments)

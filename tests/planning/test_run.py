@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import tiny
+from footplate.checkpoint.planned import count_saved_weights, count_saves
 from footplate.optim.schedules import build_schedule
 from footplate.planning import format_plan, plan_run
-from footplate.planning.checkpoints import count_saved_weights, count_saves
 from footplate.planning.duration import plan_duration, plan_schedule
 from footplate.planning.run import read_memory, read_sharding
-from footplate.planning.table import format_bytes
+from footplate.words import format_bytes
 
 BATCH = {"input_ids": torch.ones(4, 12, dtype=torch.long), "labels": torch.ones(4, 12, dtype=torch.long)}
 

@@ -12,6 +12,7 @@ from torch.utils.data import IterableDataset
 import footplate
 import tiny
 from footplate import Trainer, TrainerCallback
+from footplate.state import ExportableState
 
 DATA = tiny.regression_data(16)
 EVERY_STEP = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
@@ -210,3 +211,81 @@ def test_the_run_is_the_same_with_a_trial_and_without(tmp_path):
         trainer.train()
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert losses[0] == losses[1]
+
+
+# ---- disk and states, warned of before step 1 ----
+
+SAVES = {"save_strategy": "steps", "save_steps": 1}
+
+
+class StopsAtOnce(TrainerCallback):
+    """Ends a run before its first update."""
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        raise KeyboardInterrupt
+
+
+class Unwritable(TrainerCallback, ExportableState):
+    calls = 0
+
+    def state(self):
+        type(self).calls += 1
+        return {"args": {}, "attributes": {"function": print}}
+
+
+def test_a_disk_that_is_too_small_is_warned_of_before_the_first_update(tmp_path, caplog):
+    trainer = build(tmp_path, callbacks=[StopsAtOnce()], **{**SAVES, "max_steps": 100_000_000})
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert "The disk is too small: the run will keep up to 100000000 checkpoints" in caplog.text
+    assert "To fix this: save_total_limit=" in caplog.text
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_warned_of_without_asking_for_it_again(tmp_path, caplog):
+    counts = []
+    for rehearsal in ("off", "quick"):
+        Unwritable.calls = 0
+        callbacks = [Unwritable(), StopsAtOnce()]
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path, callbacks=callbacks, rehearsal=rehearsal, **SAVES).train()
+        counts.append(Unwritable.calls)
+        assert ("The state of the callback Unwritable cannot be saved" in caplog.text) == (
+            rehearsal == "quick"
+        )
+    assert counts[0] == counts[1]
+
+
+def test_all_is_silent_where_all_is_well(tmp_path, caplog):
+    build(tmp_path, lambda prediction: {"f1": 1.0}, metric_for_best_model="f1", **SAVES).train()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("off", ["off", False])
+def test_turned_off_nothing_is_tried(tmp_path, caplog, off):
+    trainer = build(tmp_path, broken, callbacks=[StopsAtOnce()], rehearsal=off, metric_for_best_model="f1")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert "was tried" not in caplog.text
+
+
+def test_the_full_rehearsal_refuses_to_begin_a_run_that_will_fail(tmp_path):
+    trainer = build(tmp_path, broken, rehearsal="full")
+    with pytest.raises(
+        ValueError, match=r"(?s)before the first update: evaluation\..*KeyError: 'missing'.*'off'"
+    ):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_full_rehearsal_lets_a_good_run_begin_and_changes_nothing(tmp_path, caplog):
+    losses = []
+    caplog.set_level(logging.INFO)
+    for rehearsal in ("off", "full"):
+        trainer = build(
+            tmp_path / rehearsal, lambda prediction: {"f1": 1.0}, rehearsal=rehearsal, logging_steps=1
+        )
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert losses[0] == losses[1]
+    assert "The rehearsal:\nrehearsed 3 passed" in caplog.text

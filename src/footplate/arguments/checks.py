@@ -77,6 +77,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "loss_weighting": ("batches", "items"),
     "on_nonfinite": ("warn", "skip", "raise"),
     "metrics_on": ("every_rank", "first_rank"),
+    "rehearsal": ("quick", "full", "off"),
     "include_for_metrics": ("inputs", "loss"),
     "ddp_backend": ("nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl", "ccl"),
     "dataloader_multiprocessing_context": ("fork", "spawn", "forkserver"),

@@ -300,6 +300,12 @@ class TrainingArguments(OldNamesAccepted):
         "Copy the next batch to the device during the current update, which takes device memory for one "
         "batch more; unset means yes, except on the CPU.",
     )
+    rehearsal: str = own(
+        "quick",
+        "What is tried before the first update: `quick` takes milliseconds, `full` is `Trainer.check()` and "
+        "ends the run if something fails, `off` tries nothing.",
+        choices=CHOICES["rehearsal"],
+    )
     save_full_model: bool = own(
         False, "FSDP: write the weights of each checkpoint as a whole model too, not only in shards."
     )

@@ -15,6 +15,10 @@ import footplate
 COMMANDS = {
     "tasks": ("footplate.cli.tasks", "List the tasks, each with a command to copy."),
     "inspect": ("footplate.cli.inspect", "Show what the rows of a task become."),
+    "check": (
+        "footplate.cli.check",
+        "Try what a script's training will do, in seconds: largest batch, metrics, saving, disk.",
+    ),
     "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
     "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
     "search": ("footplate.cli.search", "Find settings for a task or a script, and keep the best model."),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from footplate.checkpoint.planned import Checkpoints, plan_checkpoints
 from footplate.planning.basis import DEFAULT_OPTIMIZER, Basis, measure_basis
-from footplate.planning.checkpoints import Checkpoints, plan_checkpoints
 from footplate.planning.duration import BuildSchedule, Duration, Schedule, plan_duration, plan_schedule
 from footplate.planning.memory import MemoryPlan, combine
 from footplate.planning.meter import Largest

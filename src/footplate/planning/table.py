@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from footplate.planning.traffic import SHARDINGS
+from footplate.words import format_bytes
 
 if TYPE_CHECKING:
     from footplate.planning.memory import MemoryPlan
@@ -38,15 +39,6 @@ def format_plan(plan: RunPlan) -> str:
     verdict = _format_verdict(plan)
     notes = [_cut(f"note: {note}") for note in plan.notes]
     return "\n\n".join("\n".join(lines) for lines in [*blocks, [*verdict, *notes]] if lines)
-
-
-def format_bytes(num_bytes: float) -> str:
-    """A size such as `1.25 GB`: three digits, in units of a thousand."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= 0.9995 * size:
-            value = num_bytes / size
-            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
-    return f"{num_bytes:.0f} B"
 
 
 def _format_run(plan: RunPlan) -> list[str]:

@@ -6,18 +6,25 @@ import inspect
 import logging
 from itertools import islice
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from footplate import batch as batch_tools
 from footplate import comm, rng
+from footplate.checkpoint.planned import plan_checkpoints
 from footplate.data import columns
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.streaming import check_is_object
+from footplate.state import find_unwritable
 from footplate.trainer.evaluating import Evaluating, build_collector
 from footplate.trainer.evaluation import BatchMetrics, BatchResult
-from footplate.training import checks, rehearsal, traits
+from footplate.training import advice, checks, rehearsal, traits
 from footplate.training.meter import Records
 from footplate.training.modes import enter_training
+
+if TYPE_CHECKING:
+    from footplate.trainer.training import Training
 
 logger = logging.getLogger(__name__)
 
@@ -119,3 +126,68 @@ def others_add_metrics(callbacks: list[Any]) -> bool:
     """Whether a callback of the user's own may add to the metrics, which it is handed."""
     events = [getattr(callback, name, None) for callback in callbacks for name in ("on_log", "on_evaluate")]
     return not all(traits.is_ours(method) for method in events if method is not None)
+
+
+# ---- all that is tried before step 1 ----
+
+
+def rehearse(trainer: Rehearsing, ignore_keys: list[str] | None) -> None:
+    """What costs milliseconds and calls nothing that a subclass or a callback could notice."""
+    if trainer.args.rehearsal == "off":
+        return
+    trainer._check_evaluation(ignore_keys)
+    if trainer.args.should_save and trainer.args.save_strategy != "no":
+        warn_of_states(trainer)
+        warn_of_room(trainer)
+
+
+def rehearse_fully(trainer: Training) -> None:
+    """Try everything before the run begins, and refuse to begin if something failed."""
+    if trainer.args.world_size > 1 or trainer.args.sharding is not None:
+        logger.warning(
+            "rehearsal='full' tries nothing here: it takes one process that holds the whole model. Run "
+            "`footplate check script.py` without torchrun."
+        )
+        return
+    report = trainer.check()
+    logger.log(logging.INFO if report.ok else logging.ERROR, "The rehearsal:\n%s", report)
+    if not report.ok:
+        parts = ", ".join(finding.part for finding in report.findings if finding.outcome == "failed")
+        raise ValueError(
+            f"The rehearsal failed before the first update: {parts}.\n{report}\nTo train all the same, set "
+            "rehearsal='quick' or rehearsal='off'."
+        )
+
+
+def warn_of_states(trainer: Rehearsing) -> None:
+    """Warn of callbacks whose state no checkpoint can hold; the states are those that the run began with."""
+    for name, reason in find_unwritable(trainer.state.stateful_callbacks or {}).items():
+        logger.warning(
+            "The state of the callback %s cannot be saved: %s. The first checkpoint will fail. Let its "
+            "state() give numbers, text, lists and dictionaries.",
+            name,
+            reason,
+        )
+
+
+def warn_of_room(trainer: Rehearsing) -> None:
+    """Warn if the disk has too little room for the checkpoints of the run, as far as their size is known."""
+    args, plan = trainer.args, trainer._current_run.plan
+    if trainer._strategy.shards:
+        return
+    saved = plan_checkpoints(
+        trainer.model, args, least_bytes(trainer.optimizer), plan.max_steps, plan.updates_per_epoch
+    )
+    if saved.disk_needed <= saved.disk_free:
+        return
+    facts = (saved.disk_needed, saved.disk_free, saved.num_bytes, saved.num_kept, str(args.output_dir))
+    fixes = ", ".join(advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
+    logger.warning("The disk is too small: %s. To fix this: %s.", advice.explain_room(*facts), fixes)
+
+
+def least_bytes(optimizer: Any) -> int:
+    """What an optimizer's state takes at least: two values for each weight with Adam, nothing if unknown."""
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # without Accelerate's wrapper
+    if not isinstance(optimizer, torch.optim.Adam):  # AdamW is one too
+        return 0
+    return sum(2 * value.nbytes for group in optimizer.param_groups for value in group["params"])

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from contextlib import ExitStack, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,7 +25,7 @@ from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
 from footplate.trainer.data import Data
 from footplate.trainer.preparing import Preparing, find_saved_state
-from footplate.trainer.rehearsing import Rehearsing
+from footplate.trainer.rehearsing import Rehearsing, rehearse, rehearse_fully
 from footplate.trainer.run import EVAL_ON_START, Stage
 from footplate.trainer.saving import Saving, prepare_first_save
 from footplate.trainer.sharing import finish_pushes
@@ -36,6 +36,9 @@ from footplate.training.meter import as_norm
 from footplate.training.plan import choose_extension
 from footplate.training.signals import StopRequested, ignore_children
 from footplate.voice import show_block
+
+if TYPE_CHECKING:
+    from footplate.training.findings import CheckReport
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,8 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
             raise TypeError(f"train() takes no {', '.join(map(repr, kwargs))}.")
         self._hp_search_setup(trial)  # first: the folder and the run are made of its settings
         folder = os.path.abspath(self._get_output_dir(trial))
+        if self.args.rehearsal == "full":
+            rehearse_fully(self)
         with ExitStack() as stack:
             lock = own_folder(self, stack, folder)
             checkpoint = find_checkpoint(self, wanted, folder)
@@ -101,6 +106,12 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 run.signals.leave()
             return result
 
+    def check(self) -> CheckReport:
+        """Try what `train()` will do: the largest batch, evaluation, saving, disk. It leaves no trace."""
+        from footplate.trainer.checking import check_trainer  # what a run has no use for
+
+        return check_trainer(self)
+
     def _inner_training_loop(
         self,
         batch_size: int | None = None,
@@ -117,7 +128,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         model = self._prepare_for_training(loader, resume_from_checkpoint)
         # the first optimizer of a process imports for seconds, which is not the run's time
         self._current_run.plan = plan = dataclasses.replace(plan, start_time=time.time())
-        self._check_evaluation(ignore_keys_for_eval)
+        rehearse(self, ignore_keys_for_eval)
         facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)

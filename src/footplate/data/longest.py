@@ -1,0 +1,111 @@
+"""The largest batch that a dataset can give: its longest rows, found in a bounded time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, Subset
+
+from footplate.batch import find_length
+from footplate.data.lengths import Lengths, find_lengths
+
+SECONDS = 2.0  # rows are read for so long where only rows themselves can tell their length
+
+
+class Longest(NamedTuple):
+    """Which rows of a dataset are the longest."""
+
+    indices: list[int]  # longest first
+    length: int  # of the longest
+    num_measured: int
+    num_rows: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether every row was measured."""
+        return self.num_measured == self.num_rows
+
+
+def find_longest(
+    dataset: Any,
+    num_rows: int,
+    column: str | None = None,
+    names: Sequence[str] = (),
+    seconds: float = SECONDS,
+) -> Longest:
+    """The longest rows, by the cheapest way that the dataset allows.
+
+    Args:
+        dataset: A map-style dataset with a length.
+        num_rows: How many rows to find.
+        column: Where lengths are stored already, if they are (`length_column_name`).
+        names: What the model takes, its main input first: only these entries of a row count, if it has any.
+        seconds: For how long to read rows; those are taken from all over the dataset.
+    """
+    total = find_length(dataset) or 0
+    lengths = _known_lengths(dataset, column, next(iter(names), None))
+    if lengths is None:
+        measured = _measure_rows(dataset, total, column, names, seconds)
+    else:
+        measured = dict(enumerate(lengths.tolist()))
+    # of equally long rows the first ones, as a reader of the data would look for them
+    ranked = sorted(measured, key=lambda index: (-measured[index], index))
+    if not ranked:
+        return Longest([], 0, 0, total)
+    return Longest(ranked[:num_rows], measured[ranked[0]], len(measured), total)
+
+
+def find_fullest(lengths: Any, batches: Sequence[list[int]]) -> list[int]:
+    """The batch with the most tokens, where each row counts as long as the longest of its batch."""
+    return max(batches, key=lambda rows: len(rows) * max(int(lengths[row]) for row in rows), default=[])
+
+
+def measure_row(row: Any, column: str | None = None, names: Sequence[str] = ()) -> int:
+    """How much a row holds: what its column of lengths says, else all its items together."""
+    if isinstance(row, Mapping):
+        if column is not None and column in row:
+            return int(row[column])
+        counted = [row[name] for name in names if name in row]
+        return sum(measure_row(value) for value in counted or row.values())
+    if isinstance(row, (torch.Tensor, np.ndarray)):
+        return int(row.numel() if isinstance(row, torch.Tensor) else row.size)
+    if isinstance(row, (list, tuple)):
+        return sum(measure_row(value) for value in row)
+    return len(row) if isinstance(row, (str, bytes)) else 1
+
+
+def _known_lengths(dataset: Any, column: str | None, name: str | None) -> Lengths | None:
+    """The lengths of all rows where no row must be read; None if only rows can tell."""
+    if not _is_of_tables(dataset):
+        return None
+    try:
+        return find_lengths(dataset, column, name)
+    except ValueError:  # neither such a column nor such an input
+        return None
+
+
+def _is_of_tables(dataset: Any) -> bool:
+    """Whether a dataset is made of Arrow tables without a transform on access."""
+    if isinstance(dataset, Subset):
+        return _is_of_tables(dataset.dataset)
+    if isinstance(dataset, ConcatDataset):
+        return all(map(_is_of_tables, dataset.datasets))
+    kind = (getattr(dataset, "format", None) or {}).get("type") if hasattr(dataset, "data") else "custom"
+    return kind != "custom" and hasattr(dataset, "column_names")
+
+
+def _measure_rows(
+    dataset: Any, total: int, column: str | None, names: Sequence[str], seconds: float
+) -> dict[int, int]:
+    """The size of as many rows as can be read in the time, each by its index."""
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
+    end, measured = time.monotonic() + seconds, {}
+    for index in order:
+        measured[index] = measure_row(dataset[index], column, names)
+        if time.monotonic() >= end:
+            break
+    return measured

@@ -1,0 +1,191 @@
+"""One update on the largest micro-batch that the data can give: forward, backward, optimizer."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import resource
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from footplate import comm, rng
+from footplate.batch import find_length
+from footplate.data.loader import Loader
+from footplate.data.longest import find_fullest, find_longest
+from footplate.data.tokens import TokenBudgetOrder
+from footplate.data.worker_reads import collate_rows, fetch_rows
+from footplate.optim import schedules
+from footplate.training import advice, batches, traits
+from footplate.training.advice import BatchFacts
+from footplate.training.findings import Finding, failed, passed, warned
+from footplate.training.rehearsal import describe_failure
+from footplate.words import format_bytes
+
+if TYPE_CHECKING:
+    from footplate.trainer.training import Training
+
+
+class Attempt(NamedTuple):
+    """How an update came out."""
+
+    loss: float = math.nan
+    problem: str = ""  # empty where it was made
+    is_memory: bool = False
+    error: str = ""  # its type and text alone
+
+
+def try_update(trainer: Training, model: nn.Module, loader: Any) -> list[Finding]:
+    """Make one update of the largest micro-batch; if it fails, find out what would not."""
+    try:
+        batch, facts = read_largest(trainer, loader)
+    except Exception as error:
+        return [failed("data", describe_failure(error), ["train_dataset", "data_collator"])]
+    attempt = attempt_update(trainer, model, batch)
+    if attempt.is_memory:
+        return [explain_memory(trainer, model, batch, facts, attempt)]
+    if attempt.problem:
+        return [explain_failure(trainer, model, loader, facts, attempt)]
+    if not math.isfinite(attempt.loss):
+        text = f"the loss of {facts} is {attempt.loss}"
+        return [warned("update", text, ["learning_rate", "bf16 or fp16", "the rows of the data"])]
+    return [passed("update", f"{facts}, {describe_memory(trainer._device)}")]
+
+
+def attempt_update(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
+    """One update; after a failure, nothing of it is left."""
+    run, stage = trainer._current_run, ""
+    try:
+        micro_batches, num_items = traits.call_positional(
+            trainer.get_batch_samples, iter([copy.copy(batch)]), 1, trainer._device
+        )
+        run.begin_update(0, 1, True)
+        trainer._accumulate_once(model, micro_batches, num_items)
+        trainer._strategy.finish_gradients(run.parameters)
+        loss = float(run.meter.update_loss)
+        if trainer.args.max_grad_norm:
+            trainer._clip_grad_norm(model)
+        stage = "in the step of the optimizer, "
+        trainer.optimizer.step()
+        schedules.advance(trainer.lr_scheduler)
+        run.finish_update(trainer.state, 0, micro_batches)
+        return Attempt(loss)
+    except Exception as error:
+        # text alone: the error holds its frames, and they hold the activations
+        name = f"{type(error).__name__}: {str(error).strip()}"
+        attempt = Attempt(math.nan, stage + describe_failure(error), batches.is_out_of_memory(error), name)
+    run.zero_grad()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return attempt
+
+
+def explain_memory(
+    trainer: Training, model: nn.Module, batch: Any, facts: BatchFacts, attempt: Attempt
+) -> Finding:
+    """How many of the longest rows fit, and what to set."""
+    fitting, num_rows = None, facts.num_rows // 2
+    while num_rows >= 1 and fitting is None:
+        part = batches.split_batch(batch, num_rows)[0]
+        again = attempt_update(trainer, model, part)
+        fitting = num_rows if not again.problem else None
+        num_rows //= 2
+    text = advice.explain_memory(facts, attempt.error, fitting)
+    if trainer.args.auto_find_batch_size and fitting is not None:
+        return warned("update", f"{text} auto_find_batch_size will split it", ["per_device_train_batch_size"])
+    return failed("update", text, advice.mend_memory(facts, fitting, trainer.args))
+
+
+def explain_failure(
+    trainer: Training, model: nn.Module, loader: Any, facts: BatchFacts, attempt: Attempt
+) -> Finding:
+    """Whether every batch fails, or the longest rows alone."""
+    text = f"failed with {facts}: {attempt.problem.rstrip('.')}."
+    if not facts.is_largest:
+        return failed("update", text, ["train_dataset", "data_collator"])
+    text += advice.explain_positions(trainer.model, facts.width)
+    try:
+        with rng.scoped():
+            first = next(iter(loader))
+    except Exception as error:
+        return failed("update", f"{text} The first batch cannot be read: {describe_failure(error)}")
+    if attempt_update(trainer, model, first).problem:
+        return failed(
+            "update", f"{text} The first batch of the run fails too.", ["train_dataset", "data_collator"]
+        )
+    settings = ["max_length of your tokenizer or of your data", "train_dataset without its longest rows"]
+    return failed(
+        "update", f"{text} The first batch of the run does not: the run would fail later.", settings
+    )
+
+
+# ---- the batch ----
+
+
+def read_largest(trainer: Training, loader: Any) -> tuple[Any, BatchFacts]:
+    """The batch of the longest rows, or the first one where the data cannot be asked for certain rows."""
+    indices, known = choose_longest(trainer, loader)
+    if not indices:
+        batch = next(iter(loader), None)
+        if batch is None:
+            raise ValueError("the training data gave no batch: it is empty, or can be read only once")
+        return batch, describe_batch(trainer, batch, {})
+    rows = fetch_rows(loader.dataset, indices)
+    batch = collate_rows(loader.collate_fn, rows, indices)
+    return batch, describe_batch(trainer, batch, known)
+
+
+def choose_longest(trainer: Training, loader: Any) -> tuple[list[int], dict[str, Any]]:
+    """Which rows to read, and what is known of them; no rows if their batch is not for us to choose."""
+    dataset = trainer.train_dataset
+    is_ours = traits.is_ours(trainer.get_train_dataloader) and isinstance(loader, Loader)
+    total = find_length(dataset)
+    if not is_ours or not total or loader.reads_stream or not hasattr(loader.dataset, "__getitem__"):
+        return [], {}
+    if find_length(loader.dataset) != total:
+        return [], {}
+    if isinstance(loader.order, TokenBudgetOrder):
+        rows = find_fullest(loader.order.lengths, loader.order.rounds(0))
+        return rows, {"num_measured": total, "num_in_data": total, "is_largest": True}
+    if loader.batch_size is None:  # a BatchSampler of the user's own cuts batches
+        return [], {}
+    found = find_longest(dataset, loader.batch_size, trainer.args.length_column_name, input_names(trainer))
+    return found.indices, {"num_measured": found.num_measured, "num_in_data": total, "is_largest": True}
+
+
+def input_names(trainer: Training) -> list[str]:
+    """What forward takes, the main input first."""
+    trainer._set_signature_columns_if_needed()
+    main = traits.main_input_name(trainer.model)
+    return [main, *(name for name in trainer._signature_columns or () if name != main)]
+
+
+def describe_batch(trainer: Training, batch: Any, known: dict[str, Any]) -> BatchFacts:
+    """What to say of a batch."""
+    main = traits.main_input_name(trainer.model)
+    tensor = batch.get(main) if isinstance(batch, Mapping) else None
+    if tensor is None:
+        values = (
+            batch.values()
+            if isinstance(batch, Mapping)
+            else batch
+            if isinstance(batch, (list, tuple))
+            else ()
+        )
+        tensor = next((value for value in values if isinstance(value, torch.Tensor)), None)
+    shape = tuple(getattr(tensor, "shape", ()))[1:]
+    width = shape[0] if len(shape) == 1 and isinstance(batch, Mapping) and main in batch else None
+    text = f"{width} tokens" if width is not None else " x ".join(map(str, shape))
+    return BatchFacts(comm.find_batch_size(batch) or 1, text, width, **known)
+
+
+def describe_memory(device: torch.device) -> str:
+    """The most memory that was used so far."""
+    if device.type == "cuda":
+        return f"at most {format_bytes(torch.cuda.max_memory_allocated(device))} of {device}"
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return f"at most {format_bytes(most)} in this process"

@@ -1,0 +1,153 @@
+"""Everything that a whole run may change, kept so that a rehearsal of it leaves no trace."""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from footplate.training.rehearsal import NUM_BYTES, Kept, is_users
+
+NUM_OBJECTS = 500_000  # looked at; a model has a hundred for each of its modules
+NUM_ITEMS = 1_000  # entries of a container that are looked at: a larger one holds data, not state
+NUM_BYTES_IN_ALL = 256 * 2**20  # of arrays besides the model's that are copied; others are data
+
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray)
+# of a library, and busy beside this thread: to set them back would break them
+_LEFT_ALONE = (threading.Thread, threading.Event, threading.Condition, logging.Logger, logging.Handler)
+
+
+class KeptObjects(Kept):
+    """The state of a model, its optimizer, and of whatever the user's code refers to.
+
+    Beyond `Kept`: weights of any size, in host memory, with their gradients; files by their place; what
+    classes of the user's own hold. A container with many entries is kept without a look at each of them.
+
+    Args:
+        roots: Where to begin.
+        weights: The tensors to copy whatever their size.
+        without: Objects that somebody else keeps.
+    """
+
+    def __init__(self, roots: Iterable[Any], weights: Iterable[torch.Tensor], without: Iterable[Any] = ()):
+        self._weights = {id(weight) for weight in weights}
+        self._bytes_left = NUM_BYTES_IN_ALL
+        self._without = {id(value) for value in without}
+        self._classes: set[type[Any]] = set()
+        super().__init__(roots, NUM_OBJECTS)
+
+    def _keep(self, value: Any) -> Iterable[Any]:
+        if id(value) in self._without or isinstance(value, _LEFT_ALONE):
+            return ()
+        if isinstance(value, io.IOBase):
+            self._keep_file(value)
+            return ()
+        if isinstance(value, _CONTAINERS) and len(value) > NUM_ITEMS:
+            if len(value) <= NUM_OBJECTS:
+                super()._keep(value)
+            return ()
+        return [*super()._keep(value), *self._keep_class(type(value))]
+
+    def _keep_array(self, value: Any) -> None:
+        if id(value) in self._weights:
+            self._keep_weight(value)
+        elif value.nbytes <= min(NUM_BYTES, self._bytes_left):
+            self._bytes_left -= value.nbytes
+            super()._keep_array(value)
+
+    def _keep_weight(self, weight: torch.Tensor) -> None:
+        """Copy a weight to where it does not take the memory that the rehearsal is to measure."""
+        copied = weight.detach().to("cpu", copy=True)
+        gradient, wants_gradient = weight.grad, weight.requires_grad
+        if gradient is not None:
+            super()._keep_array(gradient)
+
+        def restore() -> None:
+            weight.detach().copy_(copied)
+            weight.requires_grad_(wants_gradient)
+            weight.grad = gradient
+
+        self._restores.append(restore)
+
+    def _keep_file(self, file: io.IOBase) -> None:
+        """Note the place in an open file."""
+        if not file.closed and file.seekable():
+            self._restores.append(functools.partial(file.seek, file.tell()))
+
+    def _keep_class(self, kind: type[Any]) -> list[Any]:
+        """Note what a class of the user's own holds, and return that and its functions."""
+        found: list[Any] = []
+        for base in kind.__mro__:
+            if base in self._classes:
+                break
+            self._classes.add(base)
+            functions = [function for value in vars(base).values() for function in _functions_of(value)]
+            if not any(
+                is_users(one.__code__) and one.__code__.co_filename != "<string>" for one in functions
+            ):
+                continue
+            found += functions
+            for name, value in vars(base).items():
+                if not name.startswith("__") and not hasattr(type(value), "__get__"):
+                    self._restores.append(functools.partial(_set_back, base, name, value))
+                    found.append(value)
+        return found
+
+
+def _functions_of(value: Any) -> list[FunctionType]:
+    """The functions behind an entry of a class."""
+    parts = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
+    return [part for part in parts if isinstance(part, FunctionType)]
+
+
+def _set_back(kind: type[Any], name: str, value: Any) -> None:
+    """Give a class its former attribute, unless it has it still."""
+    if vars(kind).get(name) is not value:
+        setattr(kind, name, value)
+
+
+def weights_of(model: nn.Module, optimizer: Any) -> list[torch.Tensor]:
+    """The tensors of a model, and those that an optimizer holds for it."""
+    found = [*model.parameters(), *model.buffers()]
+    states = getattr(getattr(optimizer, "optimizer", optimizer), "state", {})
+    for state in states.values():
+        found += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return found
+
+
+def describe_arrays(state: Any) -> dict[str, int]:
+    """A checksum of each tensor and value of nested states, by its path."""
+    import zlib  # with what hashes checkpoints; a plain start has no use for it
+
+    found: dict[str, int] = {}
+    remaining: list[tuple[str, Any]] = [("", state)]
+    while remaining:
+        path, value = remaining.pop()
+        if isinstance(value, dict):
+            remaining += [(f"{path}.{key}" if path else str(key), entry) for key, entry in value.items()]
+        elif isinstance(value, (list, tuple)):
+            remaining += [(f"{path}[{index}]", entry) for index, entry in enumerate(value)]
+        elif isinstance(value, (torch.Tensor, np.ndarray)):
+            found[path] = zlib.crc32(_bytes_of(value))
+        else:  # another object may show its address
+            is_plain = value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic))
+            found[path] = zlib.crc32(
+                (repr(value) if is_plain else type(value).__name__).encode("utf-8", "replace")
+            )
+    return found
+
+
+def _bytes_of(value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -1,0 +1,69 @@
+"""The longest rows are found by the cheapest way that the data allows, in a bounded time."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from datasets import Dataset as Table
+from torch.utils.data import ConcatDataset, Subset
+
+from footplate.data.longest import find_fullest, find_longest, measure_row
+
+ROWS = [{"input_ids": [1] * (9 if index == 17 else 3), "note": "x" * index} for index in range(20)]
+
+
+class Unread:
+    """A dataset that may not be read, but for its table."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return self.rows[index]
+
+
+def test_only_what_the_model_takes_is_counted():
+    assert find_longest(ROWS, 1, names=["input_ids"]).indices == [17]
+    assert find_longest(ROWS, 2).indices == [17, 19]  # 9 and 17 letters, 3 and 19 letters
+
+
+def test_a_column_of_lengths_counts_instead():
+    rows = [{**row, "length": index == 4} for index, row in enumerate(ROWS)]
+    assert find_longest(rows, 1, "length").indices == [4]
+
+
+def test_of_equally_long_rows_the_first_come_first():
+    found = find_longest(ROWS, 3, names=["input_ids"])
+    assert (found.indices, found.length, found.is_sure) == ([17, 0, 1], 9, True)
+
+
+def test_a_table_and_parts_of_it_are_not_read_row_by_row():
+    table = Table.from_list(ROWS)
+    assert find_longest(table, 1, "length", ["input_ids"], seconds=0.0).indices == [17]
+    part = Subset(ConcatDataset([table, table]), [3, 37, 4])
+    assert find_longest(part, 1, "length", ["input_ids"], seconds=0.0).indices == [1]
+
+
+def test_reading_ends_with_the_time():
+    start = time.monotonic()
+    found = find_longest(Unread(ROWS * 50), 2, names=["input_ids"], seconds=0.1)
+    assert time.monotonic() - start < 0.5
+    assert 1 <= found.num_measured < 20
+    assert not found.is_sure
+
+
+def test_rows_of_any_kind_are_measured():
+    assert measure_row((torch.zeros(2, 3), [1, 2], "abc", 7)) == 6 + 2 + 3 + 1
+
+
+def test_the_fullest_batch_counts_padding():
+    assert find_fullest([5, 1, 1, 1], [[0], [1, 2, 3], [0, 1]]) == [0, 1]
+
+
+def test_no_rows_have_no_longest():
+    assert find_longest([], 3).indices == []
