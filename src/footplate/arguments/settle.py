@@ -140,8 +140,9 @@ def settle_choices(args: TrainingArguments) -> None:
         args.loss_weighting = "batches"
     if isinstance(args.include_num_input_tokens_seen, bool):
         args.include_num_input_tokens_seen = "all" if args.include_num_input_tokens_seen else "no"
-    if isinstance(args.rehearsal, bool):  # YAML reads a bare `off` as false
-        args.rehearsal = "quick" if args.rehearsal else "off"
+    rehearsal: Any = args.rehearsal
+    if isinstance(rehearsal, bool):  # YAML reads a bare `off` as false
+        args.rehearsal = "quick" if rehearsal else "off"
     debug: Any = args.debug
     if isinstance(debug, bool):  # in 4.0 this was a switch for the metrics of a TPU
         debug = "tpu_metrics_debug" if debug else ""
