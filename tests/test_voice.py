@@ -278,6 +278,25 @@ def test_lines_in_quick_succession_are_flushed_together_and_soon():
     assert done.stdout == f"{seen} 1\n"
 
 
+LINES_OF_TWO = """
+import os, sys, time
+from footplate import voice
+
+reader, writer = os.pipe()
+sys.__stdout__ = stream = open(writer, "w")
+voice.say("first", stream, at_once=False)
+voice.say("second", stream, at_once=False)
+voice.say("a warning", sys.stderr)
+time.sleep(3 * voice.FLUSH_SECONDS)
+sys.stdout.write(os.read(reader, 1000).decode())
+"""
+
+
+def test_a_line_on_another_stream_does_not_keep_a_waiting_one_back():
+    done = subprocess.run([sys.executable, "-c", LINES_OF_TWO], capture_output=True, text=True, check=True)
+    assert done.stdout == "first\nsecond\n"
+
+
 def test_a_stream_that_fails_when_it_is_flushed_late_is_named_once(caplog, monkeypatch):
     class Failing(io.StringIO):
         name = "a failing stream"

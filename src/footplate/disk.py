@@ -103,13 +103,18 @@ def open_draft(path: StrPath) -> int:
 
 
 @contextlib.contextmanager
-def replacing(path: StrPath) -> Iterator[BinaryIO]:
+def replacing(path: StrPath, sweeps: bool = True) -> Iterator[BinaryIO]:
     """A file to write into that takes the place of `path` afterwards: readers see the old or the new one.
 
-    After an error the old file stays. Drafts that killed processes left beside it are removed.
+    After an error the old file stays.
+
+    Args:
+        path: The file.
+        sweeps: Remove drafts of it that killed processes have left.
     """
     target = Path(path)
-    _sweep_once(target)
+    if sweeps:
+        _sweep_once(target)
     owner = f"{_host_name()}-{os.getpid()}-{threading.get_ident()}"
     draft = target.with_name(f".{target.name}.{owner}.new")
     try:

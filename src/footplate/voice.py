@@ -105,7 +105,9 @@ def _write(text: str, stream: TextIO, at_once: bool) -> None:
         at_once = True  # or the lines would come when the bars are there again
     else:
         stream.write(text + "\n")
-    if at_once or stream is not sys.__stdout__:
+    if stream is not sys.__stdout__:
+        stream.flush()
+    elif at_once:
         _flushes.flush(stream)
     else:
         _flushes.flush_soon(stream)

@@ -118,6 +118,18 @@ def test_nothing_is_hashed_unless_somebody_asks(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"12"
 
 
+def test_a_share_that_refuses_times_gets_the_file_and_no_hash(tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "supports_fd", {*os.supports_fd, refuse})
+    with collecting_hashes() as hashes, writing(tmp_path / "file") as stream:
+        stream.write(b"12")
+    assert (tmp_path / "file").read_bytes() == b"12"
+    assert hashes == {}
+
+
 def test_another_thread_does_not_add_to_the_hashes(tmp_path):
     with collecting_hashes() as hashes:
         thread = threading.Thread(target=save_plain, args=({"a": 1}, tmp_path / "other.pt"))

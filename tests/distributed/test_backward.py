@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 
 import pytest
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from footplate.distributed import backward as tools
 from footplate.distributed.backward import run_backward
+from footplate.distributed.hang_report import is_in_collective
 
 
 @pytest.fixture
@@ -134,3 +136,12 @@ def test_a_version_of_torch_with_another_engine_falls_back(engine_calls, monkeyp
         assert gradients_of(run_backward)[0] is not None
     finally:
         tools._engine_works.cache_clear()
+
+
+def test_a_rank_that_waits_in_backward_is_known_to_wait():
+    seen = []
+    x = torch.ones(3, requires_grad=True)
+    loss = x.sum()
+    x.register_hook(lambda gradient: seen.append(inspect.currentframe().f_back))
+    run_backward(loss)
+    assert is_in_collective(seen[0])

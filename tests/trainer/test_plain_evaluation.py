@@ -117,7 +117,8 @@ def test_a_joint_of_somebody_else_is_called(name, way, tmp_path, monkeypatch):
 )
 def test_another_batch_is_left_to_the_joint(batch, tmp_path):
     trainer = build(tmp_path)
-    assert evaluating.settle_step(trainer, False, None)(trainer.model, batch) is None
+    plain = evaluating.settle_step(trainer, False, None)
+    assert plain(trainer.model, batch) is None
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,25 @@ def test_a_setting_that_asks_for_more_is_left_to_the_joint(settings, tmp_path):
 class Failing(nn.Module):
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
         raise ValueError("no")
+
+
+class FailingOnce(tiny.Regression):
+    """A second call would hide the error of the first."""
+
+    num_calls = 0
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        self.num_calls += 1
+        if self.num_calls == 1:
+            raise KeyError("not yet")
+        return super().forward(x, labels)
+
+
+def test_a_model_that_fails_is_not_called_again(tmp_path):
+    model = FailingOnce()
+    with pytest.raises(KeyError, match="not yet"):
+        Trainer(model, tiny.arguments(tmp_path)).evaluate(tiny.regression_data(8))
+    assert model.num_calls == 1
 
 
 class Silent(tiny.Regression):

@@ -42,7 +42,8 @@ def writing(path: Path) -> Iterator[Stream]:
     An error of the disk is raised as it is, whatever the code that writes makes of it.
     """
     hashes = _hashes.get()
-    with replacing(path) as file:
+    # a folder that collects hashes is new and private: there are no drafts of killed processes in it
+    with replacing(path, sweeps=hashes is None) as file:
         stream = Stream(file.fileno(), is_hashed=hashes is not None)
         try:
             yield stream
@@ -51,7 +52,7 @@ def writing(path: Path) -> Iterator[Stream]:
                 raise stream.error from None
             raise
         written = stream.finish()
-    if hashes is not None:
+    if hashes is not None and written is not None:
         hashes[path] = written
 
 
@@ -96,19 +97,23 @@ class Stream:
     def flush(self) -> None:
         """Do nothing, since `finish` does it; torch calls this."""
 
-    def finish(self) -> Written:
-        """Write the rest; returns what is known of the file."""
+    def finish(self) -> Written | None:
+        """Write the rest; returns what is known of the file, if a later change of it would show."""
         begun = self._num_filled % BLOCK_BYTES
         if self._hash is not None and begun:
             self._hash.update(self._buffer[self._num_filled - begun : self._num_filled].data)
         self._drain(is_direct=False)
+        if self._hash is None:
+            return None
         if os.utime in os.supports_fd:
             # the system's own times are those of its last tick: a change that follows at once would not show
             now = time.time_ns()
-            os.utime(self._descriptor, ns=(now, now))
+            try:
+                os.utime(self._descriptor, ns=(now, now))
+            except OSError:  # a share on which files belong to somebody else
+                return None
         found = os.fstat(self._descriptor)
-        digest = self._hash.hexdigest() if self._hash is not None else ""
-        return Written(self._size, found.st_ino, found.st_mtime_ns, digest)
+        return Written(self._size, found.st_ino, found.st_mtime_ns, self._hash.hexdigest())
 
     def _drain(self, is_direct: bool) -> None:
         """Empty the buffer into the file."""

@@ -63,11 +63,15 @@ def collect_stacks() -> Stacks:
     return Stacks(text, main in frames and is_in_collective(frames[main]))
 
 
+# where backward runs: torch's own function, and what footplate calls in its place for a loss on the CPU
+BACKWARD = ("_engine_run_backward", "_call_engine")
+
+
 def is_in_collective(frame: FrameType) -> bool:
     """Whether the innermost function waits for other ranks, as backward does in its reductions."""
     code = frame.f_code
     path = code.co_filename.replace(os.sep, "/")
-    return any(place in path for place in WAITING_PLACES) or code.co_name == "_engine_run_backward"
+    return any(place in path for place in WAITING_PLACES) or code.co_name in BACKWARD
 
 
 def find_behind(places: Mapping[int, Place], stacks: Mapping[int, Stacks]) -> list[int]:

@@ -27,7 +27,7 @@ from footplate.trainer.api import TrainerApi
 from footplate.trainer.data import Data
 from footplate.trainer.evaluation import BatchMetrics, BatchResult, Evaluation
 from footplate.trainer.run import EVAL_ON_START
-from footplate.trainer.stepping import Stepping
+from footplate.trainer.stepping import Stepping, explain_forward, explain_no_loss
 from footplate.training import batches, tracing, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Records
@@ -352,7 +352,8 @@ def settle_step(trainer: Evaluating, loss_only: bool, ignore_keys: list[str] | N
     if any(getattr(kind, name) is not method or name in own for name, method in _OWN_STEP.items()):
         return None
     ignored = find_ignored(trainer) if ignore_keys is None else ignore_keys
-    return PlainStep(trainer.label_names, trainer._held_back, ignored, loss_only)
+    explain = partial(explain_forward, trainer), partial(explain_no_loss, trainer)
+    return PlainStep(trainer.label_names, trainer._held_back, ignored, loss_only, *explain)
 
 
 def find_ignored(trainer: Evaluating) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -85,8 +85,7 @@ class Stepping(TrainerApi):
         try:
             outputs = batches.call_forward(model, forward_inputs)
         except (TypeError, KeyError, AttributeError, ValueError) as error:
-            dataset = self.train_dataset if self.is_in_train else self.eval_dataset
-            report_failed_forward(self.model, forward_inputs, dataset, self.label_names, error)
+            explain_forward(self, forward_inputs, error)
             raise
         loss: torch.Tensor | None
         if callable(self.compute_loss_func):
@@ -104,9 +103,7 @@ class Stepping(TrainerApi):
         else:
             loss = losses.read_loss(outputs)
         if loss is None:
-            dataset = self.train_dataset if self.is_in_train else self.eval_dataset
-            names = (columns.names_of(dataset), self.label_names)
-            raise ValueError(explain_missing_loss(self.model, inputs, outputs, *names))
+            explain_no_loss(self, inputs, outputs)
         if num_items_in_batch is not None and shares_item_count(self):
             loss = loss * self.args.world_size  # DDP divides by it, and the item count has done so already
         return (loss, outputs) if return_outputs else loss
@@ -187,6 +184,19 @@ def scales_loss(compute_loss_func: Any) -> bool:
     if callable(compute_loss_func):
         return takes_item_count(compute_loss_func)
     return compute_loss_func is not None
+
+
+def explain_forward(trainer: TrainerApi, inputs: Any, error: Exception) -> None:
+    """Raise with advice if forward failed on a batch that does not fit it."""
+    dataset = trainer.train_dataset if trainer.is_in_train else trainer.eval_dataset
+    report_failed_forward(trainer.model, inputs, dataset, trainer.label_names, error)
+
+
+def explain_no_loss(trainer: TrainerApi, inputs: Any, outputs: Any) -> NoReturn:
+    """Raise: the model gave no loss for a batch."""
+    dataset = trainer.train_dataset if trainer.is_in_train else trainer.eval_dataset
+    names = (columns.names_of(dataset), trainer.label_names)
+    raise ValueError(explain_missing_loss(trainer.model, inputs, outputs, *names))
 
 
 def report_failed_forward(

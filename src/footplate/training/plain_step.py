@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -19,14 +19,15 @@ Result = tuple[torch.Tensor | None, Any, Any]  # as the joint has it
 class PlainStep:
     """Loss, logits and labels of a batch, as `Trainer.prediction_step` gives them.
 
-    For a batch that is a dict of tensors on the host with all labels. Any other batch is left to the joint,
-    and so is a model that fails or returns no loss: the joint explains what is wrong.
+    For a batch that is a dict of tensors on the host with all labels. Any other batch is left to the joint.
 
     Args:
         label_names: The entries of a batch that are labels.
         held_back: Entries of a batch that forward must not get: a batch with one is left to the joint.
         ignored: Keys of the model's outputs to leave out.
         loss_only: Return None in the place of logits and labels.
+        explain_error: Called with the batch and the error of a model that fails.
+        explain_no_loss: Raises; called with the batch and the outputs of a model that returns no loss.
     """
 
     def __init__(
@@ -35,7 +36,10 @@ class PlainStep:
         held_back: Collection[str],
         ignored: Collection[str],
         loss_only: bool,
+        explain_error: Callable[[Any, Exception], None],
+        explain_no_loss: Callable[[Any, Any], NoReturn],
     ) -> None:
+        self._explain_error, self._explain_no_loss = explain_error, explain_no_loss
         self._label_names, self._ignored, self._loss_only = tuple(label_names), ignored, loss_only
         self._left = frozenset((*held_back, "return_loss"))
 
@@ -52,11 +56,12 @@ class PlainStep:
         try:
             with NoGraph():
                 outputs = model(**inputs)
-        except (TypeError, KeyError, AttributeError, ValueError):
-            return None  # it fails again in the joint, which explains why
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            self._explain_error(inputs, error)
+            raise
         loss = read_loss(outputs)
-        if loss is None:  # likewise
-            return None
+        if loss is None:
+            self._explain_no_loss(inputs, outputs)
         loss = nested_detach(loss.mean() if loss.dim() else loss)
         if self._loss_only:
             return loss, None, None
