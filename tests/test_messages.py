@@ -25,6 +25,7 @@ PASSED_ON = {
     ("footplate.data.saved_state", "plain_copy"): "the name of a type, for the error around it",
     ("footplate.data.stream_watch", "_warn"): "words that the caller gives",
     ("footplate.integrations.guard", "_say"): "words that the caller gives",
+    ("footplate.replaying.session", "replay_first"): "the error of the replay, for who asked for it",
     ("footplate.samples.callback", "_warn_once"): "words that the caller gives",
     ("footplate.seq2seq", "_describe_generation"): "words that the caller gives",
     ("footplate.tasks.common.parsing", "parse_flags"): "the error of the parser",
