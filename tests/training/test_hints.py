@@ -11,7 +11,7 @@ import pytest
 
 import tiny
 from footplate.training import hints
-from footplate.training.hints import FEWEST_LOGS, Hints, find_script, find_spike
+from footplate.training.hints import FEWEST_LOGS, Hints, find_script, is_spike, read_losses
 
 
 def history(losses):
@@ -24,7 +24,7 @@ def noise(count, mean=2.0, width=0.1):
 
 
 @pytest.mark.parametrize(
-    ("losses", "loss", "is_spike"),
+    ("losses", "loss", "expected"),
     [
         (noise(FEWEST_LOGS), 20.0, True),
         (noise(FEWEST_LOGS - 1), 20.0, False),  # too few to tell
@@ -38,17 +38,26 @@ def noise(count, mean=2.0, width=0.1):
         ([0.0] * 40, 0.0, False),
     ],
 )
-def test_a_spike_is_far_above_the_logs_before_it(losses, loss, is_spike):
-    assert (find_spike(loss, history(losses)) is not None) == is_spike
+def test_a_spike_is_far_above_the_logs_before_it(losses, loss, expected):
+    assert is_spike(loss, read_losses(history(losses))) == expected
 
 
 def test_only_the_last_logs_count_and_evaluations_do_not():
     old = history([100.0] * 200)
     evaluations = [{"eval_loss": 50.0}] * 30
     entries = [entry for pair in zip(history(noise(30)), evaluations, strict=True) for entry in pair]
-    before = find_spike(20.0, [*old, *history(noise(20)), *entries])
-    assert before is not None
+    before = read_losses([*old, *history(noise(20)), *entries])
+    assert is_spike(20.0, before)
     assert max(before) < 3
+
+
+def test_the_losses_of_a_run_are_kept_as_it_logs(caplog):
+    watcher = Hints("run")
+    for step, loss in enumerate([*noise(FEWEST_LOGS), math.nan], start=1):
+        watcher.look({"loss": loss, "nonfinite": 1} if math.isnan(loss) else {"loss": loss}, [], step, None)
+    assert len(caplog.messages) == 1
+    watcher.look({"loss": 20.0}, [], 22, None)
+    assert f"far above the {FEWEST_LOGS} logs before it" in caplog.messages[1]
 
 
 def test_each_kind_is_said_once(caplog):

@@ -7,7 +7,8 @@ import math
 import shlex
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Hints:
     def __init__(self, output_dir: str, num_ranks: int = 1, speaks: bool = True) -> None:
         self._output_dir, self._num_ranks = output_dir, num_ranks
         self._tells_nonfinite = self._tells_spike = speaks
+        self._before: deque[float] | None = None  # the losses of the last logs
 
     def look(
         self,
@@ -52,7 +54,12 @@ class Hints:
         """
         if logs.get("nonfinite"):
             self.tell_nonfinite(first_nonfinite or step)
-        elif self._tells_spike and (before := find_spike(float(logs["loss"]), history)) is not None:
+        if not self._tells_spike:
+            return
+        before, loss = self._before, float(logs["loss"])
+        if before is None:
+            self._before = before = deque(read_losses(history), MOST_LOGS)
+        if not logs.get("nonfinite") and is_spike(loss, before):
             self._tells_spike = False
             logger.warning(
                 "The loss logged at update %d is %.4g, far above the %d logs before it (mean %.4g, standard "
@@ -64,6 +71,8 @@ class Hints:
                 statistics.pstdev(before),
                 self.command(step),
             )
+        if math.isfinite(loss):
+            before.append(loss)
 
     def tell_nonfinite(self, step: int) -> None:
         """Name the command for the first update that was not finite."""
@@ -79,16 +88,20 @@ class Hints:
         return shlex.join([*words, *find_script(self._output_dir)])
 
 
-def find_spike(loss: float, history: Sequence[Mapping[str, Any]]) -> list[float] | None:
-    """The losses that a loss is far above; None if it is not, or if there are too few to tell."""
+def read_losses(history: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The losses of the last logs, without those that are not finite."""
     logged = [float(entry["loss"]) for entry in history[-2 * MOST_LOGS :] if "loss" in entry]
-    before = [value for value in logged[-MOST_LOGS:] if math.isfinite(value)]
+    return [value for value in logged[-MOST_LOGS:] if math.isfinite(value)]
+
+
+def is_spike(loss: float, before: Collection[float]) -> bool:
+    """Whether a loss is far above those before it; False if there are too few to tell."""
     if len(before) < FEWEST_LOGS or not math.isfinite(loss):
-        return None
+        return False
     mean = sum(before) / len(before)
     if loss - mean <= LEAST_RISE * abs(mean):  # nearly always: the deviation takes 40 µs
-        return None
-    return before if loss - mean > NUM_DEVIATIONS * statistics.pstdev(before) else None
+        return False
+    return loss - mean > NUM_DEVIATIONS * statistics.pstdev(before)
 
 
 def find_script(output_dir: str) -> list[str]:

@@ -16,6 +16,7 @@ from footplate.training.finite import FiniteLosses, stack_scalars
 
 logger = logging.getLogger(__name__)
 
+_MOST_BAD = 64  # counts since the last log in which the first update that is not finite is looked for
 _MAX_UNCHECKED = 256  # scalars to keep before they are reduced to one count on the device
 _FEW = 8  # scalars that a log reads as they are: as many kernels as a count takes would cost more
 
@@ -271,7 +272,8 @@ class Meter(ExportableState):
             is_bad = stack_scalars(self._unchecked).isfinite().logical_not_()
             self._num_nonfinite += is_bad.sum().to(self._loss.device)
             self._is_counted = True
-            self._bad.append((is_bad, self._updates))
+            if len(self._bad) < _MOST_BAD:  # a run that never logs keeps no more
+                self._bad.append((is_bad, self._updates))
             self._unchecked.clear()
             self._updates = []
 
