@@ -96,6 +96,8 @@ def test_the_figures_are_those_of_the_benchmarks():
     }.items():
         compared, transformers = read_row(page, work)[3:5]
         assert read_row(ORIGINAL, claim)[1:] == [compared.split(" ")[0], transformers]
+    longer = float(read_row(ORIGINAL, "evaluation of")[1]) - 1
+    assert f"An evaluation takes about {longer:.0%} longer".replace("%", " %") in ORIGINAL
     compared, transformers = read_row(page, "a log at every update, above")[3:5]
     log = compared.split(" (")[0]
     assert f"A log costs {log} (transformers: {transformers})" in ORIGINAL
