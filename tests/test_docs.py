@@ -17,7 +17,7 @@ import footplate
 import tiny
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def code_blocks(document: Path) -> list[str]:
@@ -47,9 +47,14 @@ def test_the_complete_run_of_the_readme_learns_the_line(tmp_path, monkeypatch, c
     assert "eval_mean_error" in capsys.readouterr().out
 
 
-def test_the_two_import_lines_of_the_readme_import():
-    for line in code_blocks(ROOT / "README.md")[1].splitlines():
-        exec(line, {})
+@pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
+def test_the_import_that_changes_can_be_made_before_and_after(document):
+    (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
+    before, after = diff.splitlines()
+    assert before.startswith("- from transformers import ")
+    assert after.removeprefix("+ ") == before.removeprefix("- ").replace("transformers", "footplate")
+    for line in (before, after):
+        exec(line[2:], {})
 
 
 def test_the_first_run_finds_the_arms_of_two_spirals(run_page, tmp_path, capsys):
@@ -230,7 +235,7 @@ def test_a_card_describes_a_line(run_page, tmp_path, capsys):
     assert (tmp_path / "runs" / "line" / "training_curves.svg").is_file()
 
 
-def test_conversations_of_the_readme_are_written(run_page, tmp_path):
+def test_conversations_about_capitals_are_written(run_page, tmp_path):
     run_page("tasks.md")
     written = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("train", "dev")]
     assert [len(lines) for lines in written] == [560, 8]
@@ -246,12 +251,13 @@ def test_every_page_with_examples_is_run():
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_between_documents_lead_somewhere(document):
-    links = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    text = document.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|href)="([^"#:]+)"', text)
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-def test_the_file_tree_of_the_readme_is_there():
-    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## The files")[1]
+def test_the_file_tree_of_the_architecture_page_is_there():
+    tree = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The files")[1]
     named = set(re.findall(r"\b([a-z_]+\.py)\b", tree))
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").glob("*.py"), *(ROOT / "tools").glob("*.py")]
     assert named - {path.name for path in sources} == set()

@@ -104,6 +104,11 @@ def test_the_first_mention_of_a_name_links_to_its_place():
     assert build_site.link_names(plain, targets) == text.format(first=first, second=second)
 
 
+def test_a_link_to_a_file_outside_of_the_pages_becomes_its_path():
+    text = "[a/b.py](../a/b.py) ([how](../a/README.md)), [c](c.md)"
+    assert build_site.name_files_outside(text) == "`a/b.py` (how: `a/README.md`), [c](c.md)"
+
+
 @pytest.mark.parametrize(
     ("link", "says"),
     [

@@ -19,6 +19,7 @@ MESSAGES_LINK = "[Every message](messages.md)"  # the page is made here, so docs
 FENCE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(?<!`)`(\w+)(?:[=(][^`]*)?`")
 LINK = re.compile(r"(!?\[[^\]]*\]\([^)]*\))")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)]*)\)")
 
 
 def find_targets() -> dict[str, str]:
@@ -55,6 +56,13 @@ def link_names(text: str, targets: dict[str, str]) -> str:
     )
 
 
+def name_files_outside(text: str) -> str:
+    """A page whose links to files outside of docs/, which the site does not have, are their paths."""
+    return OUTSIDE.sub(
+        lambda found: f"`{found[2]}`" if found[1] == found[2] else f"{found[1]}: `{found[2]}`", text
+    )
+
+
 def write_pages(folder: Path) -> list[Path]:
     """Put the pages of docs/ and those made from the source into a folder, for zensical to read."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +70,7 @@ def write_pages(folder: Path) -> list[Path]:
     targets = find_targets()
     settings = {field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)}
     pages = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
-    pages = {name: link_names(text, targets) for name, text in pages.items()}
+    pages = {name: link_names(name_files_outside(text), targets) for name, text in pages.items()}
     pages["troubleshooting.md"] = pages["troubleshooting.md"].replace("*Every message*", MESSAGES_LINK)
     made = {"messages.md": write_messages(list_messages(), settings), **write_reference()}
     for name, text in {**pages, **made}.items():
