@@ -27,9 +27,10 @@ def find_life(folder: str | os.PathLike[str]) -> Life | None:
     path = Path(folder, LOCK_NAME)
     try:
         last_sign = path.stat().st_mtime
-        record = parse_record(read_bytes(path, MAX_RECORD_BYTES))
-    except FileNotFoundError:
+    except OSError:
         return None
+    try:
+        record = parse_record(read_bytes(path, MAX_RECORD_BYTES))
     except (OSError, ValueError):
         record = None
     is_recent = time.time() - last_sign < PATIENCE_SECONDS

@@ -87,12 +87,13 @@ class Glance(RunSource):
         row: deque[bytes] = deque(maxlen=NUM_KEPT)  # logs of training that are left out so far
         evaluation, summary = EVALUATION.encode(), SUMMARY.encode()
         for line in lines:
-            is_plain = line.startswith(PLAIN_START) and evaluation not in line and summary not in line
+            is_plain = line.startswith(PLAIN_START) and line.endswith(PLAIN_END)
+            is_plain = is_plain and evaluation not in line and summary not in line
             self._distance += len(line)
-            if is_plain and line.endswith(PLAIN_END) and self._distance < self._stride:
+            if is_plain and self._distance < self._stride:
                 row.append(line)
                 continue
-            if is_plain:  # this one is wanted for the curves, so it stands for those before it
+            if is_plain:  # wanted for the curves: it stands for those before it
                 self._distance = 0
             else:
                 yield from self._parse_last(row)

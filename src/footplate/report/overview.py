@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from footplate.integrations.journal import JOURNAL_NAME
 from footplate.report.data import RunData
@@ -135,9 +135,9 @@ class RunList:
             step=0 if is_starting else data.step,
             max_steps=max_steps if isinstance(max_steps, int) and not is_starting else 0,
             loss=loss.values[-1] if loss is not None and loss.values and not is_starting else None,
-            best_name=best and best["name"],
-            best=best and best["value"],
-            best_step=best and best["step"],
+            best_name=best["name"] if best else None,
+            best=best["value"] if best else None,
+            best_step=best["step"] if best else None,
             best_is_higher=data.prefers_higher,
             last_time=max((moment for moment in times if moment is not None), default=None),
             size_bytes=size.num_bytes,
@@ -159,7 +159,7 @@ def tell_status(glance: Glance, life: Life | None) -> tuple[str, str]:
     if life is not None:
         return (KILLED, "its process is gone") if life.is_alive is False else (SILENT, say_process(life))
     if glance.problem is not None or not (data.begun or data.curves):
-        return DAMAGED, ""
+        return DAMAGED, "" if glance.problem else "nothing to read"
     if not (glance.folder / JOURNAL_NAME).is_file():
         return UNFINISHED, "as of its trainer state"
     if not data.begun.get("max_steps"):
@@ -194,7 +194,7 @@ def find_change(folder: Path) -> float | None:
 
 # ---- order ----
 
-SORT_KEYS: dict[str, Callable[[Row], object]] = {
+SORT_KEYS: dict[str, Callable[[Row], Any]] = {
     "age": lambda row: -(row.last_time or 0.0),
     "name": lambda row: row.path,
     "status": lambda row: STATUSES.index(row.status),
@@ -209,8 +209,7 @@ def sort_rows(rows: Sequence[Row], by: str) -> list[Row]:
     named = sorted(rows, key=lambda row: row.path)
     if by == "best":  # values of several metrics are not compared with each other
         return sorted(named, key=lambda row: (row.best is None, row.best_name or "", lower_is_better(row)))
-    key = SORT_KEYS[by]
-    return sorted(named, key=key)  # type: ignore[arg-type]
+    return sorted(named, key=SORT_KEYS[by])
 
 
 def lower_is_better(row: Row) -> float:

@@ -77,12 +77,15 @@ class OverviewServer(ReportServer):
     def __init__(self, runs: RunList, sort: str, port: int) -> None:
         super().__init__([], None, port)
         self._runs, self._sort = runs, sort
+        self._described: dict[str, Any] | None = None
 
     def describe(self) -> tuple[str, dict[str, Any]]:
         """The current data of the runs, and a tag that changes with the data."""
         with self._lock:
-            self._version += self._runs.update()
-            return f'"{self._version}"', describe_overview(self._runs, self._sort, live=True)
+            if self._runs.update() or self._described is None:
+                self._version += 1
+                self._described = describe_overview(self._runs, self._sort, live=True)
+            return f'"{self._version}"', self._described
 
     def build(self, described: dict[str, Any]) -> str:
         """The page of all runs."""

@@ -35,7 +35,7 @@ function nameCell(row) {
   const name = row.path.split("/").flatMap((piece, i) => [...(i ? ["/", make("wbr")] : []), ...breakable(piece)]);
   const shown = row.path === "." ? [row.name] : name;
   return [row.link ? make("a", { href: row.link }, shown) : make("span", null, shown),
-    row.notes.map((note) => make("div", { class: "problem" }, note))];
+    ...row.notes.map((note) => make("div", { class: "problem" }, note))];
 }
 
 function statusCell(row) {
@@ -91,7 +91,7 @@ function overviewTable(shown) {
   built.querySelectorAll("td:first-child").forEach((td) => td.setAttribute("data-head", "Compare"));
   return make("section", { id: "runs" }, built,
     shown.num_left_out > 0 && make("p", { class: "quiet" }, `${formatNumber(shown.num_left_out)} further runs are left out here; the command lists them all.`),
-    make("p", { class: "quiet" }, `Below: the marked runs, ${MAX_CHOSEN} at most, from about ${shown.num_points} of the logs of each. A run's own page has all.`));
+    make("p", { class: "quiet hint-below" }, `Below: the marked runs, ${MAX_CHOSEN} at most, from about ${shown.num_points} of the logs of each. A run's own page has all.`));
 }
 
 function sortHead(th, column) {
