@@ -195,7 +195,10 @@ def test_a_tracker_of_ones_own_is_told_of_the_run(run_page, tmp_path, capsys):
 
 
 def test_the_report_is_made_in_python(run_page, tmp_path, capsys):
-    run_page("report.md")
+    (tmp_path / "half").mkdir()
+    begin = '{"kind": "begin", "time": 1, "run_id": "half", "first_step": 0, "max_steps": 9}\n'
+    (tmp_path / "half" / "events.jsonl").write_text(begin)
+    assert run_page("report.md")["interrupted"] == ["half"]
     assert "eval_loss" in capsys.readouterr().out
     assert (tmp_path / "curves.html").stat().st_size > 50_000
 

@@ -544,7 +544,7 @@ def test_callbacks_are_handed_all_that_the_original_hands_them(tmp_path: Path) -
     for event in found:
         assert set(expected[event]) <= set(found[event])
         own = {"trainer", "predictor", "tokenizer", "inputs", "outputs", "loss", "is_round_end"}
-        own |= {"is_best", "best_metric"}
+        own |= {"is_best", "best_metric", "stopped_by"}
         own |= {"seconds", "run_id", "metric_prefixes", "plan", "resumed_from", "evaluation_prefix"}
         assert set(found[event]) - set(expected[event]) <= own
         assert found[event]["trainer"] is trainer

@@ -20,7 +20,14 @@ def test_it_runs_as_a_module_and_lists_its_commands():
     assert "verify-resume" in done.stdout
 
 
-QUICK = [["--version"], ["--help"], ["report", "RUN"], ["checkpoints", "RUN"], ["report", "--help"]]
+QUICK = [
+    ["--version"],
+    ["--help"],
+    ["report", "RUN"],
+    ["checkpoints", "RUN"],
+    ["runs", "RUN"],
+    ["report", "--help"],
+]
 
 
 @pytest.mark.parametrize("words", QUICK, ids=" ".join)

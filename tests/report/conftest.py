@@ -64,6 +64,12 @@ class WrittenRun:
 
 
 @pytest.fixture
+def write_run() -> type[WrittenRun]:
+    """Makes runs by their folders."""
+    return WrittenRun
+
+
+@pytest.fixture
 def written(tmp_path) -> WrittenRun:
     """A journal that is still empty."""
     return WrittenRun(tmp_path / "run")

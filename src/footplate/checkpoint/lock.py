@@ -350,12 +350,17 @@ def _is_still(descriptor: int, path: str) -> bool:
 def _read_record(descriptor: int) -> Record | None:
     """What the file says; None if it is empty or damaged."""
     os.lseek(descriptor, 0, os.SEEK_SET)
+    return parse_record(os.read(descriptor, MAX_RECORD_BYTES))
+
+
+def parse_record(content: bytes) -> Record | None:
+    """What the content of a lock says; None if it is empty or damaged."""
     try:
-        values: Any = json.loads(os.read(descriptor, MAX_RECORD_BYTES))
+        values: Any = json.loads(content)
         fields = {name: values[name] for name in Process._fields}
         is_sound = all(isinstance(value, int if name == "pid" else str) for name, value in fields.items())
         return Record(Process(**fields), float(values["began"])) if is_sound else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from footplate.checkpoint import find_checkpoint_folders, verify_checkpoint
 from footplate.checkpoint.runs import group_by_run
 from footplate.checkpoint.settings_file import read_settings
+from footplate.cli.columns import align, make_printable
 from footplate.report.source import read_state
 from footplate.state import TRAINER_STATE_NAME
 
@@ -121,22 +122,8 @@ def format_table(entries: list[Entry]) -> str:
         state = "intact" if entry.is_intact else f"damaged: {entry.reason}"
         if entry.is_intact and not entry.has_manifest:
             state = "readable, without a manifest"
-        row = (entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state)
-        rows.append(tuple(map(make_printable, row)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    is_number = (False, True, False, True, False, False)
-    lines = []
-    for columns in rows:
-        cells = zip(columns, widths, is_number, strict=True)
-        lines.append(
-            "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in cells).rstrip()
-        )
-    return "\n".join(lines)
-
-
-def make_printable(text: str) -> str:
-    """A text without signs that a terminal obeys: a file may name a metric with them."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+        rows.append((entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state))
+    return align(rows, (False, True, False, True, False, False))
 
 
 def format_size(num_bytes: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from footplate.checkpoint import find_checkpoint_folders, find_last_checkpoint, verify_checkpoint
 from footplate.checkpoint.consolidate import consolidate, list_files
 from footplate.checkpoint.shard_layout import is_sharded_checkpoint
-from footplate.cli.checkpoints import format_size, make_printable
+from footplate.cli.checkpoints import format_size
+from footplate.cli.columns import make_printable
 
 
 def add_command(commands: Any) -> None:

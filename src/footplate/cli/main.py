@@ -31,6 +31,7 @@ COMMANDS = {
         "footplate.cli.report",
         "Build the report of a run or a search, or compare runs; open it, serve it live.",
     ),
+    "runs": ("footplate.cli.runs", "List all runs below a folder, or compare them in one live page."),
     "checkpoints": ("footplate.cli.checkpoints", "List the checkpoints of a run: best, last, intact or not."),
     "verify-resume": (
         "footplate.cli.verify_resume",

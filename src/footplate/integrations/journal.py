@@ -27,7 +27,8 @@ MAX_LINE_BYTES = 1 << 26  # a block of samples may be long; a longer line is lef
 #   samples  "step", "source", "rows" [{"input", "target", "prediction", ...}]
 #   save     "step", "folder" (within output_dir), "best_step", "best_metric": a sealed checkpoint
 #   warning  "step", "level", "message", "tracker" (that it is about, or null), "is_off" (switched off)
-#   end      "step", "metrics": training has ended
+#   end      "step", "metrics", "stopped_by" (before the last update: a signal or "max_time", or null):
+#            training has ended
 
 
 class Journal:

@@ -115,7 +115,8 @@ class JournalCallback(TrainerCallback):
         """Write that the run has ended, with the last value of each metric."""
         journal = self._begin(args, state, kwargs)
         if journal is not None:
-            journal.write("end", step=state.global_step, metrics=final_metrics(state.log_history))
+            metrics, stopped_by = final_metrics(state.log_history), kwargs.get("stopped_by")
+            journal.write("end", step=state.global_step, metrics=metrics, stopped_by=stopped_by)
             _stop_others(None)
             self._writer = None
 

@@ -253,7 +253,7 @@ class RunData:
             "ranks": self.ranks.to_plain(),
             "samples": choose_blocks(self.samples.items, num_characters),
             "checkpoints": self._list_checkpoints(),
-            "best": self._find_best(),
+            "best": self.find_best(),
             "summary": self.summary,
             "warnings": list(self.warnings.values()),
             "settings": self.settings,
@@ -276,15 +276,23 @@ class RunData:
             for step, name in sorted(self.saves.items())
         ]
 
-    def _find_best(self) -> dict[str, Any] | None:
-        """The best value of the metric that decides on the best model, and its step."""
+    @property
+    def prefers_higher(self) -> bool:
+        """Whether a higher value of the metric that decides on the best model is better."""
+        is_higher = as_mapping(self.begun.get("settings")).get("greater_is_better")
+        return is_higher if isinstance(is_higher, bool) else not self._metric_for_best.endswith("loss")
+
+    @property
+    def _metric_for_best(self) -> str:
         settings = as_mapping(self.begun.get("settings"))
-        name = str(settings.get("metric_for_best_model") or "loss").removeprefix("eval_")
-        is_higher = settings.get("greater_is_better")
-        is_higher = is_higher if isinstance(is_higher, bool) else not name.endswith("loss")
+        return str(settings.get("metric_for_best_model") or "loss").removeprefix("eval_")
+
+    def find_best(self) -> dict[str, Any] | None:
+        """The best value of the metric that decides on the best model, and its step."""
+        name = self._metric_for_best
         named = {f"{split}_{metric}": (split, metric) for split, metric in self.curves}
         # each of several evaluation sets has its own split
         split, metric = named.get(f"eval_{name}", ("eval", name))
         curve = self.curves.get((split, metric))
-        found = (curve.find_extreme(is_higher) if curve is not None else None) or self.best
+        found = (curve.find_extreme(self.prefers_higher) if curve is not None else None) or self.best
         return None if found is None else {"name": f"{split} {metric}", "step": found[0], "value": found[1]}

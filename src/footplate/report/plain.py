@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 MAX_TEXT = 1000
 SPLITS = ("eval", "test")
@@ -60,9 +61,17 @@ def plain_row(row: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(k): shorten(v) if isinstance(v, str) else plain(v) for k, v in row.items()}
 
 
-def shorten(text: str) -> str:
-    """The text, cut to `MAX_TEXT` characters."""
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+def shorten(text: str, length: int = MAX_TEXT) -> str:
+    """The text, cut to so many characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def quote_path(parts: Iterable[str]) -> str:
+    """The address of a file beside or below a page.
+
+    Each part is quoted and it begins with a folder, so no name becomes another kind of address.
+    """
+    return "/".join([".", *(quote(part, safe="", errors="surrogateescape") for part in parts)])
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,7 @@ class RunSource:
             rest = b""
             while chunk := file.read(CHUNK_BYTES):
                 *lines, rest = (rest + chunk).split(b"\n")
-                for event in parse_lines(lines):
-                    self.data.add(event)
-                    is_new = True
+                is_new = self._add_lines(lines) or is_new
                 if len(rest) > MAX_LINE_BYTES:
                     rest = b""  # no journal has such a line: what follows it up to its end is left out too
             self._offset = file.tell() - len(rest)  # a line that is still being written is read next time
@@ -73,9 +71,20 @@ class RunSource:
         if identity == self._identity:
             return False
         self.data, self._identity = RunData(self.folder), identity
-        for event in events_of_state(read_state(path), self.folder):
-            self.data.add(event)
+        self._add_events(events_of_state(read_state(path), self.folder))
         return True
+
+    def _add_lines(self, lines: list[bytes]) -> bool:
+        """Add the events of these lines of the journal; False if they hold none."""
+        return self._add_events(parse_lines(lines))
+
+    def _add_events(self, events: Iterable[Mapping[str, Any]]) -> bool:
+        """Add these events; False if there is none."""
+        is_new = False
+        for event in events:
+            self.data.add(event)
+            is_new = True
+        return is_new
 
 
 def holds_run(folder: Path) -> bool:

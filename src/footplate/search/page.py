@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from footplate.report.files import save_text
 from footplate.report.page import REPORT_NAME, assemble_page
-from footplate.report.plain import as_mapping, as_number, plain
+from footplate.report.plain import as_mapping, as_number, plain, quote_path, shorten
 from footplate.search.outcomes import COMPLETE, FAILED, PRUNED, Outcome
 from footplate.search.record import FILE_NAME, FOLDER_NAME, read_about
 from footplate.search.summary import SearchSummary
@@ -132,24 +131,19 @@ def _describe_trial(
         "params": {name: _shown(outcome.params[name]) for name in names if name in outcome.params},
         "step": outcome.step,
         "seconds": outcome.seconds,
-        "error": _shorten((outcome.error or "").strip().rpartition("\n")[2], MAX_ERROR) or None,
+        "error": shorten((outcome.error or "").strip().rpartition("\n")[2], MAX_ERROR) or None,
         "checkpoint": checkpoint,
         "link": _find_link(summary.output_dir, outcome.folder, start),
     }
 
 
 def _find_link(home: str, folder: str | None, start: str) -> str | None:
-    """The address of a trial's own page beside that of the search; None if it has none.
-
-    Each part of it is quoted and it begins with a folder, so no name becomes another kind of address.
-    """
+    """The address of a trial's own page beside that of the search; None if it has none."""
     if not folder or folder in (".", "..") or Path(folder).name != folder:
         return None
     if not os.path.isfile(os.path.join(home, folder, REPORT_NAME)):
         return None
-    parts = [*Path(start).parts, folder, REPORT_NAME]
-    address = "/".join(quote(part, safe="", errors="surrogateescape") for part in parts)
-    return f"./{address}"
+    return quote_path([*Path(start).parts, folder, REPORT_NAME])
 
 
 def _find_kinds(space: Any) -> dict[str, str]:
@@ -169,9 +163,5 @@ def _shown(value: Any) -> Any:
         return value
     if isinstance(value, (int, float)):
         is_exact = as_number(value) is not None and (isinstance(value, float) or abs(value) <= MAX_WHOLE)
-        return value if is_exact else _shorten(str(value), MAX_VALUE)
-    return _shorten(value if isinstance(value, str) else str(plain(value)), MAX_VALUE)
-
-
-def _shorten(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+        return value if is_exact else shorten(str(value), MAX_VALUE)
+    return shorten(value if isinstance(value, str) else str(plain(value)), MAX_VALUE)

@@ -445,7 +445,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None and not run.signals.received:
             self._load_best_model()
-        self._event("on_train_end")
+        self._event("on_train_end", stopped_by=run.accord.stop_reason if step < plan.max_steps else None)
         finish_pushes(self)
         return TrainOutput(step, train_loss, metrics)
 

@@ -49,6 +49,11 @@ class Accord:
         """Whether a signal or the clock ends the run now; ranks have agreed on it."""
         return self._wants_stop if self.is_alone else self._is_stopping
 
+    @property
+    def stop_reason(self) -> str | None:
+        """What ends the run before its last update: the name of a signal, or `max_time`; else None."""
+        return self._signals.name or ("max_time" if self.should_stop else None)
+
     def find_listeners(self, hears_updates: bool, hears_reports: bool, control: TrainerControl) -> None:
         """Learn what callbacks of any rank listen to: all ranks exchange flags then, or none does.
 

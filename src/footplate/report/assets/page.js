@@ -181,7 +181,7 @@ function labelRuns() {
 function render() {
   labelRuns();
   const parts = Object.keys(BUILDERS);
-  if (data.runs.length > 1) parts.splice(1, 0, ...parts.splice(parts.indexOf("settings"), 1));  // what differs, first
+  if (data.runs.length > 1) parts.splice(parts.indexOf("toolbar"), 0, ...parts.splice(parts.indexOf("settings"), 1));  // what differs, first
   const names = data.scope === "charts" ? CHARTS_ONLY : parts;
   renderParts(names);
 }

@@ -120,15 +120,6 @@ function toolbar({ search }) {
     make("span", { class: "hint quiet" }, "drag along an axis to choose, click a trial to keep it marked"));
 }
 
-/** Rebuild something; whoever stands on one of its controls still does so afterwards. */
-function keepingFocus(rebuild) {
-  const key = document.activeElement && document.activeElement.dataset.focus;
-  if (key !== undefined) document.activeElement.blur();  // a part that is in use would be left as it is
-  rebuild();
-  const found = key !== undefined && [...document.querySelectorAll("[data-focus]")].find((element) => element.dataset.focus === key);
-  if (found) found.focus({ preventScroll: true });
-}
-
 // ---- pictures ----
 
 const objectiveAxis = (o, room, trials = model.trials) => makeAxis(o.title, trials.map(o.of), { kind: "line", isLog: view.logs[o.id], room, missing: "none" });

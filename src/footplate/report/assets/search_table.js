@@ -86,13 +86,6 @@ function sortRows(built, columns, limit = Infinity) {
   filterRows();
 }
 
-/** Numbers before texts, and what is not there last, both ways. */
-function compareValues(a, b, way) {
-  const kind = (value) => value === undefined ? 2 : typeof value === "number" ? 0 : 1;
-  if (kind(a) !== kind(b) || a === undefined) return kind(a) - kind(b);
-  return way * (typeof a === "number" ? a - b : formatValue(a).localeCompare(formatValue(b)));
-}
-
 function highlightRow(target) {
   const row = target.closest("tr[data-trial]");
   if (row) highlight(Number(row.dataset.trial));

@@ -36,6 +36,15 @@ function renderParts(names) {
   redrawCharts();
 }
 
+/** Rebuild something; whoever stands on one of its controls still does so afterwards. */
+function keepingFocus(rebuild) {
+  const key = document.activeElement && document.activeElement.dataset.focus;
+  if (key !== undefined) document.activeElement.blur();  // a part that is in use would be left as it is
+  rebuild();
+  const found = key !== undefined && [...document.querySelectorAll("[data-focus]")].find((element) => element.dataset.focus === key);
+  if (found) found.focus({ preventScroll: true });
+}
+
 /** A served page asks for what is new. */
 async function poll() {
   let tag = null;

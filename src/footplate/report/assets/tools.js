@@ -129,3 +129,10 @@ function table(heads, rows, options = {}) {
 
 /** A long name that may go on in the next line after an underscore. */
 const breakable = (name) => name.split("_").flatMap((part, i) => i ? ["_", make("wbr"), part] : [part]);
+
+/** Numbers before texts, and what is not there last, both ways. */
+function compareValues(a, b, way) {
+  const kind = (value) => value === undefined ? 2 : typeof value === "number" ? 0 : 1;
+  if (kind(a) !== kind(b) || a === undefined) return kind(a) - kind(b);
+  return way * (typeof a === "number" ? a - b : formatValue(a).localeCompare(formatValue(b)));
+}
