@@ -241,6 +241,40 @@ def test_a_disk_that_is_too_small_is_warned_of_before_the_first_update(tmp_path,
     assert "To fix this: save_total_limit=" in caplog.text
 
 
+class OwnState(tiny.Regression):
+    """Gives its state by a method that takes no arguments, as many projects write it."""
+
+    num_calls = 0
+
+    def state_dict(self):
+        type(self).num_calls += 1
+        return {"offset": self.offset.detach().clone()}
+
+
+def test_the_state_of_a_model_is_not_asked_for_to_know_its_size(tmp_path):
+    model = OwnState()
+    trainer = Trainer(model, tiny.arguments(tmp_path, **{**SAVES, "max_steps": 2}), train_dataset=DATA)
+    trainer.add_callback(StopsAtOnce())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert model.num_calls == 0
+
+
+def test_a_disk_that_cannot_be_asked_stops_nothing(tmp_path, monkeypatch, caplog):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    trainer = build(tmp_path, **SAVES)
+    monkeypatch.setattr("footplate.checkpoint.planned.shutil.disk_usage", refuse)
+    (finding,) = trainer.check().about("disk")
+    assert finding.outcome == "not tried"
+    assert "Permission denied" in finding.text
+    trainer.add_callback(StopsAtOnce())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert "The disk is too small" not in caplog.text
+
+
 def test_a_state_that_no_checkpoint_can_hold_is_warned_of_without_asking_for_it_again(tmp_path, caplog):
     counts = []
     for rehearsal in ("off", "quick"):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import nn
 
 from footplate.wrappers import is_adapter
@@ -69,9 +70,18 @@ def count_saved_weights(model: nn.Module) -> int:
     """The bytes of the weights that are written: shared ones once; of adapters only these."""
     if is_adapter(model):
         return sum(value.nbytes for value in model.parameters() if value.requires_grad)
-    saved = model.state_dict(keep_vars=True).values()
-    unique = {id(value): value.nbytes for value in saved if hasattr(value, "nbytes")}
-    return sum(unique.values())
+    # not by state_dict(): a model may have one of its own, which takes no arguments, or copies everything
+    saved = [*model.parameters(), *find_saved_buffers(model)]
+    return sum({id(value): value.nbytes for value in saved}.values())
+
+
+def find_saved_buffers(model: nn.Module) -> list[torch.Tensor]:
+    """The buffers that belong to the state of a model."""
+    found = []
+    for module in model.modules():
+        skipped = getattr(module, "_non_persistent_buffers_set", ())
+        found += [value for name, value in module.named_buffers(recurse=False) if name not in skipped]
+    return found
 
 
 def find_free(folder: str) -> int:

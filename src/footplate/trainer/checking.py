@@ -73,14 +73,22 @@ def try_all(trainer: Training, folder: str) -> list[Finding]:
     if trainer.eval_dataset is not None or trainer.args.eval_strategy != "no":
         findings += try_evaluations(trainer)
     if model is not None:
-        saved = plan_saves(trainer)
-        room = check_room(saved, folder, trainer.args)
-        findings += [room] if room is not None else []
-        if saved.num_bytes > saved.disk_free:
-            findings.append(not_tried("saving", "not even one checkpoint has room"))
-        else:
-            findings += try_saving(trainer, model)
+        findings += try_room_and_saving(trainer, model, folder)
     return findings
+
+
+def try_room_and_saving(trainer: Training, model: Any, folder: str) -> list[Finding]:
+    """Whether the checkpoints have room, and one save where there is any."""
+    try:
+        saved = plan_saves(trainer)
+    except OSError as error:
+        unknown = not_tried("disk", f"what is free in {folder!r} cannot be read: {describe_failure(error)}")
+        return [unknown, *try_saving(trainer, model)]
+    room = check_room(saved, folder, trainer.args)
+    findings = [room] if room is not None else []
+    if saved.num_bytes > saved.disk_free:
+        return [*findings, not_tried("saving", "not even one checkpoint has room")]
+    return [*findings, *try_saving(trainer, model)]
 
 
 def prepare(trainer: Training) -> tuple[Any, Any, Finding | None]:

@@ -175,9 +175,12 @@ def warn_of_room(trainer: Rehearsing) -> None:
     args, plan = trainer.args, trainer._current_run.plan
     if trainer._strategy.shards:
         return
-    saved = plan_checkpoints(
-        trainer.model, args, least_bytes(trainer.optimizer), plan.max_steps, plan.updates_per_epoch
-    )
+    try:
+        saved = plan_checkpoints(
+            trainer.model, args, least_bytes(trainer.optimizer), plan.max_steps, plan.updates_per_epoch
+        )
+    except OSError:  # of a disk that cannot be asked nothing is known
+        return
     if saved.disk_needed <= saved.disk_free:
         return
     facts = (saved.disk_needed, saved.disk_free, saved.num_bytes, saved.num_kept, str(args.output_dir))
