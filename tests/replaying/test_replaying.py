@@ -252,6 +252,17 @@ def test_a_setting_that_no_resume_allows_is_refused(tmp_path):
         footplate.replay(tmp_path / "run", 10, builder(tmp_path / "run", seed=1))
 
 
+@pytest.mark.parametrize("step", [2, 6])
+def test_a_replay_rehearses_nothing(tmp_path, caplog, step):
+    caplog.set_level("INFO")
+    build = train(tmp_path / "run", max_steps=6, rehearsal="full")
+    assert "The rehearsal:" in caplog.text
+    caplog.clear()
+    found = footplate.replay(tmp_path / "run", step, build)
+    assert (found.is_same, found.changed) == (True, [])
+    assert "rehearsal" not in caplog.text
+
+
 class Sending(TrackerCallback):
     """Notes what a tracker would send."""
 

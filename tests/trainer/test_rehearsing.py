@@ -323,3 +323,18 @@ def test_the_full_rehearsal_lets_a_good_run_begin_and_changes_nothing(tmp_path, 
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert losses[0] == losses[1]
     assert "The rehearsal:\nrehearsed 3 passed" in caplog.text
+
+
+def test_the_full_rehearsal_warns_where_it_could_try_nothing(tmp_path, caplog):
+    class Once(IterableDataset):
+        def __init__(self):
+            self.rows = iter(tiny.regression_data(64))
+
+        def __iter__(self):
+            return self.rows
+
+    arguments = tiny.arguments(tmp_path, max_steps=2, rehearsal="full")
+    assert Trainer(tiny.Regression(), arguments, train_dataset=Once()).train().global_step == 2
+    (record,) = [record for record in caplog.records if "The rehearsal:" in record.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert "NOT TRIED  update, evaluation, saving" in record.getMessage()

@@ -32,7 +32,7 @@ from footplate.voice import is_quiet, say
 
 logger = logging.getLogger(__name__)
 
-OWN_SETTINGS = ("output_dir", "resume_from_checkpoint")  # that a replay itself changes
+OWN_SETTINGS = ("output_dir", "resume_from_checkpoint", "rehearsal")  # that a replay itself changes
 SHOWN_TYPES = (ProgressCallback, PrinterCallback, SampleCallback, TrackerCallback)
 _add_callback = Trainer.add_callback
 
@@ -141,6 +141,7 @@ class Session:
         if self.checkpoint is None:
             self._compare_settings(trainer.args)
         remove_shown(trainer)  # a script may have added some since its Trainer was built
+        trainer.args.rehearsal = "off"  # what a replay cannot do it finds out by itself
         wanted = self.wanted
         replayer = Replayer(trainer, wanted.step, wanted.keeps_marks, wanted.pause)
         trainer.add_callback(replayer)
