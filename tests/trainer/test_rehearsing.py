@@ -260,6 +260,26 @@ def test_the_state_of_a_model_is_not_asked_for_to_know_its_size(tmp_path):
     assert model.num_calls == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "num_free"),
+    [(None, 5), (2, 1)],  # 4 of 8 checkpoints are written after the resume; with a limit, one more than now
+)
+@pytest.mark.parametrize("rehearsal", ["quick", "full"])
+def test_a_resume_needs_room_for_what_is_not_there_yet(
+    tmp_path, monkeypatch, caplog, limit, num_free, rehearsal
+):
+    settings = {**SAVES, "save_total_limit": limit, "eval_strategy": "no", "rehearsal": rehearsal}
+    build(tmp_path, **{**settings, "max_steps": 4}).train()
+    monkeypatch.setattr("footplate.checkpoint.planned.find_free", lambda folder: num_free * 31_000)
+    caplog.clear()
+    assert build(tmp_path, **{**settings, "max_steps": 8}).train("auto").global_step == 8
+    assert "The disk is too small" not in caplog.text
+    assert ("WARNING  disk: " in caplog.text) == (rehearsal == "full")
+    with pytest.raises(KeyboardInterrupt):  # more updates than there is room for
+        build(tmp_path, callbacks=[StopsAtOnce()], **{**settings, "max_steps": 16}).train("auto")
+    assert ("The disk is too small" in caplog.text) == (limit is None)
+
+
 def test_a_disk_that_cannot_be_asked_stops_nothing(tmp_path, monkeypatch, caplog):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 ROWS_TO_GENERATE = 2  # for metrics; a whole batch of texts may take minutes
 
 
-def check_trainer(trainer: Training, puts_back: bool = True) -> CheckReport:
+def check_trainer(trainer: Training, puts_back: bool = True, resumes: bool = False) -> CheckReport:
     """Try each part of a run, and say what came out.
 
     Args:
         trainer: The Trainer, which is afterwards as it was.
         puts_back: Leave model, data and the user's objects as they were; not needed where the process ends.
+        resumes: The run may go on from a checkpoint, so that it writes fewer than are counted here.
     """
     refuse_several(trainer)
     began = time.perf_counter()
@@ -37,7 +38,7 @@ def check_trainer(trainer: Training, puts_back: bool = True) -> CheckReport:
     folder, reports_to = str(trainer.args.output_dir), list(trainer.args.report_to or ())
     try:
         with on_stage(trainer, puts_back):
-            report.findings += try_all(trainer, folder)
+            report.findings += try_all(trainer, folder, resumes)
     except CannotPutBack as reason:
         report.findings.append(
             not_tried(
@@ -63,7 +64,7 @@ def refuse_several(trainer: Training) -> None:
         )
 
 
-def try_all(trainer: Training, folder: str) -> list[Finding]:
+def try_all(trainer: Training, folder: str, resumes: bool) -> list[Finding]:
     """Every part that runs code of the user, in the order of a run."""
     findings: list[Finding] = []
     model = None
@@ -73,18 +74,18 @@ def try_all(trainer: Training, folder: str) -> list[Finding]:
     if trainer.eval_dataset is not None or trainer.args.eval_strategy != "no":
         findings += try_evaluations(trainer)
     if model is not None:
-        findings += try_room_and_saving(trainer, model, folder)
+        findings += try_room_and_saving(trainer, model, folder, resumes)
     return findings
 
 
-def try_room_and_saving(trainer: Training, model: Any, folder: str) -> list[Finding]:
+def try_room_and_saving(trainer: Training, model: Any, folder: str, resumes: bool) -> list[Finding]:
     """Whether the checkpoints have room, and one save where there is any."""
     try:
         saved = plan_saves(trainer)
     except OSError as error:
         unknown = not_tried("disk", f"what is free in {folder!r} cannot be read: {describe_failure(error)}")
         return [unknown, *try_saving(trainer, model)]
-    room = check_room(saved, folder, trainer.args)
+    room = check_room(saved, folder, trainer.args, resumes)
     findings = [room] if room is not None else []
     if saved.num_bytes > saved.disk_free:
         return [*findings, not_tried("saving", "not even one checkpoint has room")]
@@ -183,7 +184,7 @@ def plan_saves(trainer: Training) -> Checkpoints:
     return plan_checkpoints(trainer.model, args, optimizer_bytes, plan.max_steps, plan.updates_per_epoch)
 
 
-def check_room(saved: Checkpoints, folder: str, args: Any) -> Finding | None:
+def check_room(saved: Checkpoints, folder: str, args: Any, resumes: bool) -> Finding | None:
     """Whether the disk has room for the checkpoints; None if there will be none."""
     if not saved.num_written:
         return None
@@ -191,7 +192,10 @@ def check_room(saved: Checkpoints, folder: str, args: Any) -> Finding | None:
     text = advice.explain_room(*facts)
     if saved.disk_needed <= saved.disk_free:
         return passed("disk", text)
-    return failed("disk", text, advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
+    if resumes:
+        text += "; counted from the start, though a resumed run has written some of them already"
+    report = warned if resumes else failed
+    return report("disk", text, advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
 
 
 def try_trackers(names: list[str]) -> list[Finding]:
