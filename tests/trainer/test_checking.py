@@ -444,6 +444,22 @@ def test_metrics_that_raise_fail(tmp_path):
     assert finding.settings == ("compute_metrics", "eval_dataset")
 
 
+@pytest.mark.parametrize("best", [None, "missing"])
+def test_an_evaluation_that_the_run_does_not_make_is_only_warned_of(tmp_path, best):
+    def broken(prediction):
+        return {} if best else {"f1": {}["missing"]}
+
+    given = {"compute_metrics": broken}
+    settings = {"eval_strategy": "no", "metric_for_best_model": best, "rehearsal": "full"}
+    trainer = build(tmp_path, given=given, **settings)
+    finding = only(trainer.check(), "best metric" if best else "evaluation", Outcome.WARNING)
+    assert "missing" in finding.text
+    assert trainer.train().global_step == 4
+    stops = {**given, "callbacks": [EarlyStoppingCallback()]}
+    if best:  # this one ends such a run
+        only(build(tmp_path, given=stops, **settings).check(), "best metric")
+
+
 @pytest.mark.parametrize("name", ["acc", "eval_acc"])
 def test_a_best_metric_that_no_evaluation_gives_fails(tmp_path, name):
     given = {"compute_metrics": lambda prediction: {"accuracy": 1.0}, "callbacks": [EarlyStoppingCallback()]}

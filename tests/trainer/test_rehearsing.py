@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 import torch
@@ -343,6 +344,18 @@ def test_the_full_rehearsal_lets_a_good_run_begin_and_changes_nothing(tmp_path, 
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert losses[0] == losses[1]
     assert "The rehearsal:\nrehearsed 3 passed" in caplog.text
+
+
+def test_the_full_rehearsal_lets_a_run_begin_whose_tracker_does_not_answer(tmp_path, monkeypatch, caplog):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("TRACKIO_SERVER_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        trainer = build(tmp_path, rehearsal="full", callbacks=[StopsAtOnce()])
+        trainer.args.report_to = ["trackio"]
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    (record,) = [record for record in caplog.records if "The rehearsal:" in record.getMessage()]
+    assert (record.levelno, "FAILED  trackers" in record.getMessage()) == (logging.WARNING, True)
 
 
 def test_the_full_rehearsal_warns_where_it_could_try_nothing(tmp_path, caplog):

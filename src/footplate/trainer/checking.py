@@ -71,8 +71,9 @@ def try_all(trainer: Training, folder: str, resumes: bool) -> list[Finding]:
     if trainer.train_dataset is not None or not traits.is_ours(trainer.get_train_dataloader):
         model, loader, problem = prepare(trainer)
         findings += [problem] if problem is not None else try_update(trainer, model, loader)
-    if trainer.eval_dataset is not None or trainer.args.eval_strategy != "no":
-        findings += try_evaluations(trainer)
+    if trainer.eval_dataset is not None or evaluates(trainer.args):
+        found = try_evaluations(trainer)
+        findings += found if evaluates(trainer.args) else list(map(soften, found))
     if model is not None:
         findings += try_room_and_saving(trainer, model, folder, resumes)
     return findings
@@ -135,6 +136,20 @@ def try_evaluations(trainer: Training) -> list[Finding]:
     return [*findings, *check_best(trainer, metrics)]
 
 
+def evaluates(args: Any) -> bool:
+    """Whether the run itself evaluates; a script may do so when the run is over."""
+    return args.eval_strategy != "no" or bool(args.eval_on_start)
+
+
+def soften(finding: Finding) -> Finding:
+    """A failed evaluation as a warning, for a run that would not have made it."""
+    if finding.outcome is not Outcome.FAILED or finding.part == "best metric":
+        return finding
+    return warned(
+        finding.part, f"{finding.text}; with eval_strategy='no' the run itself is fine", finding.settings
+    )
+
+
 def generate_one(trainer: Training) -> Finding:
     """The model's answer to one row."""
     vars(trainer.args).update(max_eval_samples=1)
@@ -165,7 +180,7 @@ def check_best(trainer: Training, metrics: dict[str, float]) -> list[Finding]:
         given = advice.join_names(sorted(metrics), 12)
         text = f"metric_for_best_model={name!r} is not among what evaluation gives: {given}{needs}"
         may_be_added = others_add_metrics(callbacks) or not traits.is_ours(type(trainer).log)
-        report = warned if may_be_added else failed
+        report = warned if may_be_added or not evaluates(args) else failed
         return [report("best metric", text, ["metric_for_best_model", "compute_metrics"])]
     odd = advice.check_direction(key, args.greater_is_better if name is not None else None, metrics[key])
     if odd:
