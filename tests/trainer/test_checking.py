@@ -388,11 +388,31 @@ def test_a_model_that_fails_on_every_batch_is_told_from_one_that_fails_on_the_lo
     assert "The first batch of the run fails too." in finding.text
 
 
-def test_a_loss_that_is_not_a_number_is_a_warning(tmp_path):
+@pytest.mark.parametrize(("skips", "outcome"), [("warn", Outcome.FAILED), ("skip", Outcome.WARNING)])
+def test_a_loss_that_is_not_a_number_fails_and_damages_nothing_else(tmp_path, skips, outcome):
     rows = [{**row, "labels": torch.tensor(float("nan"))} for row in tiny.regression_data(16)]
-    finding = only(build(tmp_path, data=rows).check(), "update", Outcome.WARNING)
+    trainer = build(tmp_path, data=rows, on_nonfinite=skips, metric_for_best_model="loss", **SAVES)
+    report = trainer.check()
+    finding = only(report, "update", outcome)
     assert "is nan" in finding.text
-    assert "learning_rate" in finding.settings
+    assert "learning_rate" not in finding.settings
+    only(report, "best metric", Outcome.PASSED)  # by weights that are still numbers
+    only(report, "saving", Outcome.PASSED)
+
+
+def test_running_means_are_still_numbers_after_a_row_that_is_none(tmp_path):
+    class Normed(tiny.Regression):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(1)
+
+        def forward(self, x, labels=None):
+            return super().forward(self.norm(x[:, None])[:, 0], labels)
+
+    rows = [{**row, "x": torch.tensor(float("nan"))} for row in tiny.regression_data(16)]
+    report = build(tmp_path, model=Normed(), data=rows, metric_for_best_model="loss").check()
+    assert "is nan" in only(report, "update").text
+    only(report, "best metric", Outcome.PASSED)
 
 
 def test_a_collator_that_fails_is_named(tmp_path):

@@ -50,8 +50,7 @@ def try_update(trainer: Training, model: nn.Module, loader: Any) -> list[Finding
     if attempt.problem:
         return [explain_failure(trainer, model, loader, facts, attempt)]
     if not math.isfinite(attempt.loss):
-        text = f"the loss of {facts} is {attempt.loss}"
-        return [warned("update", text, ["learning_rate", "bf16 or fp16", "the rows of the data"])]
+        return [explain_nonfinite(trainer, facts, attempt.loss)]
     return [passed("update", f"{facts}, {describe_memory(trainer._device)}")]
 
 
@@ -66,6 +65,9 @@ def attempt_update(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
         trainer._accumulate_once(model, micro_batches, num_items)
         trainer._strategy.finish_gradients(run.parameters)
         loss = float(run.meter.update_loss)
+        if not math.isfinite(loss):  # its gradients would damage what is still to be tried
+            run.undo_update()
+            return Attempt(loss)
         if trainer.args.max_grad_norm:
             trainer._clip_grad_norm(model)
         stage = "in the step of the optimizer, "
@@ -82,6 +84,15 @@ def attempt_update(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return attempt
+
+
+def explain_nonfinite(trainer: Training, facts: BatchFacts, loss: float) -> Finding:
+    """That the loss of the first update is not a number."""
+    text = f"the loss of {facts} is {loss}"
+    settings = ["train_dataset without such rows", "bf16 or fp16"]
+    if trainer.args.on_nonfinite == "skip":
+        return warned("update", f"{text}; on_nonfinite='skip' leaves such an update out", settings)
+    return failed("update", text, [*settings, "on_nonfinite='skip'"])
 
 
 def explain_memory(
