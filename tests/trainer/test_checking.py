@@ -213,6 +213,32 @@ def test_a_run_after_a_check_is_the_same_to_the_last_bit(tmp_path, num_workers, 
         assert without[part] == with_check[part], part
 
 
+def test_callbacks_hear_of_nothing_from_an_override_that_asks_their_handler(tmp_path, capsys):
+    class Asking(Trainer):
+        def evaluate(self, *args, **kwargs):
+            metrics = super().evaluate(*args, **kwargs)
+            handler = self.callback_handler
+            self.control = handler.on_evaluate(self.args, self.state, self.control, metrics)
+            self.control = handler.call_event("on_save", self.args, self.state, self.control)
+            return metrics
+
+        def prediction_step(self, *args, **kwargs):
+            self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+            return super().prediction_step(*args, **kwargs)
+
+    class Telling(TrainerCallback):
+        def on_evaluate(self, args, state, control, **kwargs):
+            print("heard")
+
+        on_save = on_prediction_step = on_evaluate
+
+    trainer = build(tmp_path, trainer=Asking, given={"callbacks": [Telling()]})
+    only(trainer.check(), "evaluation", Outcome.PASSED)
+    assert "heard" not in capsys.readouterr().out
+    trainer.evaluate()
+    assert "heard" in capsys.readouterr().out
+
+
 def test_what_an_optimizer_of_the_user_has_learned_so_far_stays(tmp_path):
     trainer = build(tmp_path / "first", **SAVES)
     trainer.train()
@@ -655,6 +681,15 @@ def test_a_schedule_that_cannot_be_loaded_fails(tmp_path):
     finding = only(build(tmp_path, model=model, given=given, **SAVES).check(), "saving")
     assert finding.text.startswith("optimizer and schedule cannot be loaded again: ")
     assert "not this one" in finding.text
+
+
+def test_random_states_that_do_not_come_back_are_warned_of(tmp_path):
+    class Forgetting(Trainer):
+        def _load_rng_state(self, checkpoint):
+            pass
+
+    finding = only(build(tmp_path, trainer=Forgetting, **SAVES).check(), "saving", Outcome.WARNING)
+    assert "random states do not come back as they were saved: cpu, numpy, python" in finding.text
 
 
 def test_an_override_that_saves_nothing_is_found(tmp_path):
