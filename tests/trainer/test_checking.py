@@ -239,6 +239,28 @@ def test_callbacks_hear_of_nothing_from_an_override_that_asks_their_handler(tmp_
     assert "heard" in capsys.readouterr().out
 
 
+def test_large_tensors_outside_of_the_model_are_as_they_were_or_named(tmp_path):
+    class Distilling(Trainer):
+        teacher = None
+        cache = None
+
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            with torch.no_grad():
+                self.teacher.weight.add_(1.0)
+                if self.cache is not None:
+                    self.cache[0] += 1.0
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
+    trainer = build(tmp_path, trainer=Distilling)
+    trainer.teacher = nn.Linear(4096, 1025)  # 17 MB
+    before = trainer.teacher.weight.detach().clone()
+    assert not trainer.check().about("no trace")
+    assert torch.equal(trainer.teacher.weight, before)
+    trainer.cache = torch.zeros(4096, 1025)
+    finding = only(trainer.check(), "no trace", Outcome.WARNING)
+    assert "[4096, 1025] of torch.float32" in finding.text
+
+
 def test_what_an_optimizer_of_the_user_has_learned_so_far_stays(tmp_path):
     trainer = build(tmp_path / "first", **SAVES)
     trainer.train()

@@ -37,8 +37,9 @@ def check_trainer(trainer: Training, puts_back: bool = True, resumes: bool = Fal
     report = CheckReport()
     folder, reports_to = str(trainer.args.output_dir), list(trainer.args.report_to or ())
     try:
-        with on_stage(trainer, puts_back):
+        with on_stage(trainer, puts_back) as changed:
             report.findings += try_all(trainer, folder, resumes)
+        report.findings += describe_trace(changed)
     except CannotPutBack as reason:
         report.findings.append(
             not_tried(
@@ -50,6 +51,16 @@ def check_trainer(trainer: Training, puts_back: bool = True, resumes: bool = Fal
     report.findings += try_trackers(reports_to)
     report.seconds = time.perf_counter() - began
     return report
+
+
+def describe_trace(changed: list[str]) -> list[Finding]:
+    """What the rehearsal has changed for good."""
+    if not changed:
+        return []
+    text = (
+        f"large tensors that your code writes to were changed and not put back: {advice.join_names(changed)}"
+    )
+    return [warned("no trace", text, ["register_buffer for these tensors", "`footplate check`"])]
 
 
 def refuse_several(trainer: Training) -> None:

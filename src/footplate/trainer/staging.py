@@ -33,8 +33,8 @@ _OF_THE_RUN = ("_current_run", "_strategy", "_memory_tracker", "_publisher", "_c
 
 
 @contextmanager
-def on_stage(trainer: Training, puts_back: bool) -> Iterator[None]:
-    """Let a Trainer act without a trace until the block ends.
+def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
+    """Let a Trainer act without a trace until the block ends; its target names what then stays changed.
 
     Args:
         trainer: The Trainer.
@@ -47,6 +47,7 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[None]:
     kept = keep_all(trainer) if puts_back else None
     home = Path(str(trainer.args.output_dir))
     times = home.stat() if home.is_dir() else None
+    changed: list[str] = []
     with (
         rng.scoped(),
         tempfile.TemporaryDirectory(
@@ -55,11 +56,12 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[None]:
     ):
         try:
             set_stage(trainer, folder)
-            yield
+            yield changed
         finally:
             trainer._current_run.saves.join()
             if kept is not None:
                 kept.put_back()
+                changed += [f"{list(one.shape)} of {one.dtype}" for one in kept.find_changed()]
             for owner, content in zip(owners, before, strict=True):
                 owner.clear()
                 owner.update(content)
