@@ -368,7 +368,7 @@ def test_the_longest_rows_are_tried_first_and_together(tmp_path, capsys):
     )
     finding = only(trainer.check(), "update", Outcome.PASSED)
     assert finding.text.startswith("the largest micro-batch, 4 rows of 90 tokens, at most ")
-    assert capsys.readouterr().out == "rows of [5, 70, 80, 90]\n"
+    assert capsys.readouterr().out == "rows of [5, 70, 80, 90]\n" * 2
 
 
 def test_a_column_of_lengths_says_which_rows_are_the_longest(tmp_path):
@@ -397,6 +397,24 @@ def test_memory_that_the_longest_rows_exhaust_is_found_before_step_1(tmp_path):
         "auto_find_batch_size=True",
     )
     assert any("max_length" in setting for setting in finding.settings)
+
+
+@pytest.mark.parametrize("num_batches", [1, 2])
+def test_memory_that_the_second_update_exhausts_is_found_before_step_1(tmp_path, num_batches):
+    """The states of Adam are there from the first step on; so are gradients in a second micro-batch."""
+
+    class Full(Lines):
+        def forward(self, input_ids, labels=None):
+            has_states = num_batches == 1 and bool(trainer.optimizer.state)
+            has_gradients = self.head.weight.grad is not None
+            self.limit = 200 if has_states or has_gradients else None
+            return super().forward(input_ids, labels)
+
+    rows = line_rows({31: 90, 4: 90})
+    trainer = build_lines(tmp_path, Full(), rows, gradient_accumulation_steps=num_batches)
+    finding = only(trainer.check(), "update")
+    assert "CUDA out of memory. Tried 720 tokens" in finding.text
+    assert finding.text.endswith("2 of them fit.")
 
 
 def test_memory_that_a_single_row_exhausts_is_said(tmp_path):
