@@ -20,7 +20,7 @@ from footplate.checkpoint.rotation import (
     rotate_checkpoints,
 )
 from footplate.checkpoint.runs import Origin, find_origin, group_by_run
-from footplate.checkpoint.seal import discard, seal, staging_folder
+from footplate.checkpoint.seal import discard, rehearsal_prefix, seal, staging_folder
 from footplate.state import TrainerState
 
 WEIGHTS = safetensors.torch.save({"w": torch.ones(10)})
@@ -257,6 +257,17 @@ def test_a_folder_that_a_living_process_writes_is_not_removed(tmp_path):
     remove_leftovers(tmp_path, is_sole=True)
     assert living.is_dir()
     assert not dead.exists()
+
+
+def test_what_a_killed_rehearsal_left_is_removed_and_a_living_one_is_not(tmp_path):
+    living = tmp_path / f"{rehearsal_prefix()}x1"
+    dead = tmp_path / f".check-{this_process()._replace(started='1').tag}.x2"
+    other = tmp_path / ".check-mine"
+    for path in (living, dead, other):
+        path.mkdir()
+        (path / "part").write_text("weights")
+    remove_leftovers(tmp_path, is_sole=True)
+    assert sorted(tmp_path.iterdir()) == sorted([living, other])
 
 
 def test_a_folder_of_another_machine_is_removed_only_by_a_run_that_is_alone(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
+import numpy as np
 import torch
 from datasets import Dataset as Table
 from torch.utils.data import ConcatDataset, Subset
@@ -55,6 +57,48 @@ def test_reading_ends_with_the_time():
     assert time.monotonic() - start < 0.5
     assert 1 <= found.num_measured < 20
     assert not found.is_sure
+
+
+class Many:
+    """More rows than a list of their numbers could hold in the time."""
+
+    def __len__(self):
+        return 10_000_000
+
+    def __getitem__(self, index):
+        return {"input_ids": [1] * (1 + index % 7)}
+
+
+def test_the_time_counts_from_the_beginning_however_many_rows_there_are():
+    start = time.monotonic()
+    found = find_longest(Many(), 2, names=["input_ids"], seconds=0.01)
+    assert time.monotonic() - start < 0.2
+    assert found.length == 7
+
+
+def test_every_row_is_measured_once_where_there_is_time():
+    for total in (1, 2, 3, 10, 89, 100):
+        rows = [{"input_ids": [1] * (number * 7 % 13)} for number in range(total)]
+        found = find_longest(rows, total, names=["input_ids"])
+        expected = sorted(range(total), key=lambda row: (-len(rows[row]["input_ids"]), row))
+        assert (found.indices, found.is_sure) == (expected, True)
+        assert find_longest(rows, 2, names=["input_ids"]).indices == expected[:2]
+
+
+def test_a_table_that_does_not_say_how_long_its_rows_are_is_read_no_longer_than_others():
+    table = Table.from_list([{"x": float(index)} for index in range(50)])
+    found = find_longest(table, 1, names=["x"], seconds=0.0)
+    assert found.num_measured == 1
+
+
+def test_lengths_of_a_large_table_take_little_memory():
+    table = Table.from_dict({"length": np.arange(200_000) % 1000})
+    tracemalloc.start()
+    found = find_longest(table, 3, "length")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.indices, found.length) == ([999, 1999, 2999], 999)
+    assert most < 60 * len(table)
 
 
 def test_rows_of_any_kind_are_measured():

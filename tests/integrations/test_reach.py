@@ -69,6 +69,25 @@ def test_nothing_is_tried_where_nothing_is_sent(monkeypatch, mode):
     assert find_address("wandb") == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("wandb", "WANDB_DISABLED"),
+        ("mlflow", "DISABLE_MLFLOW_INTEGRATION"),
+        ("kubeflow", "DISABLE_KUBEFLOW_INTEGRATION"),
+    ],
+)
+def test_a_tracker_that_is_turned_off_is_left_out(monkeypatch, name, variable):
+    monkeypatch.setenv(variable, "true")
+    assert [one.name for one in reach_trackers([name, "tensorboard"])] == ["tensorboard"]
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.delenv("KUBEFLOW_TRAINER_SERVER_URL", raising=False)
+    (one,) = reach_trackers(["kubeflow"])
+    assert one.problem == "KUBEFLOW_TRAINER_SERVER_URL is not set"
+
+
 def test_an_address_that_is_none_is_a_problem_and_no_error(monkeypatch):
     monkeypatch.setenv("TRACKIO_SERVER_URL", "http://")
     (one,) = reach_trackers(["trackio"])

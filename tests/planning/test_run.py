@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import tiny
-from footplate.checkpoint.planned import count_saved_weights, count_saves
+from footplate.checkpoint.planned import count_saved_weights, count_saves, plan_checkpoints
 from footplate.optim.schedules import build_schedule
 from footplate.planning import format_plan, plan_run
 from footplate.planning.duration import plan_duration, plan_schedule
@@ -90,6 +90,28 @@ def test_saves_are_counted(settings, num_saves, tmp_path):
     best = {"metric_for_best_model": "loss"} if settings["save_strategy"] == "best" else {}
     args = tiny.arguments(tmp_path, **settings, **best)
     assert count_saves(args, num_updates=100, updates_per_epoch=10) == num_saves
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_saves"),
+    [
+        ({"save_strategy": "steps", "save_steps": 30}, 2),
+        ({"save_strategy": "steps", "save_steps": 20}, 2),
+        ({"save_strategy": "epoch"}, 4),
+    ],
+)
+def test_saves_before_a_resume_are_not_counted_again(settings, num_saves, tmp_path):
+    args = tiny.arguments(tmp_path, **settings)
+    assert count_saves(args, num_updates=100, updates_per_epoch=10, first_step=60) == num_saves
+    assert count_saves(args, num_updates=100, updates_per_epoch=10, first_step=100) == 0
+
+
+@pytest.mark.parametrize(("num_present", "num_more"), [(0, 4), (1, 3), (3, 1), (5, 1)])
+def test_checkpoints_that_make_way_for_new_ones_are_not_counted_twice(num_present, num_more, tmp_path):
+    args = tiny.arguments(tmp_path, save_strategy="steps", save_steps=10, save_total_limit=3)
+    saved = plan_checkpoints(tiny.Regression(), args, 0, 100, 10, 50, num_present)
+    assert saved.num_written == 5
+    assert saved.disk_needed == num_more * saved.num_bytes
 
 
 def test_a_limit_keeps_the_best_and_needs_room_for_one_more(tmp_path):

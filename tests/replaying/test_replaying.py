@@ -12,6 +12,7 @@ import pytest
 
 import footplate
 import tiny
+from footplate.integrations.base import TrackerCallback
 from footplate.replaying.folder import read_run
 from replayed import NUM_ROWS, Masked, Noisy, builder, contents
 
@@ -249,6 +250,51 @@ def test_a_setting_that_no_resume_allows_is_refused(tmp_path):
     train(tmp_path / "run")
     with pytest.raises(ValueError, match="seed: was 42, is 1"):
         footplate.replay(tmp_path / "run", 10, builder(tmp_path / "run", seed=1))
+
+
+@pytest.mark.parametrize("step", [2, 6])
+def test_a_replay_rehearses_nothing(tmp_path, caplog, step):
+    caplog.set_level("INFO")
+    build = train(tmp_path / "run", max_steps=6, rehearsal="full")
+    assert "The rehearsal:" in caplog.text
+    caplog.clear()
+    found = footplate.replay(tmp_path / "run", step, build)
+    assert (found.is_same, found.changed) == (True, [])
+    assert "rehearsal" not in caplog.text
+
+
+class Sending(TrackerCallback):
+    """Notes what a tracker would send."""
+
+    name = "sending"
+    sent: list[str] = []
+
+    def open(self, run):
+        self.sent.append("open")
+
+    def write(self, values, step):
+        self.sent.append(f"log {step}")
+
+
+@pytest.mark.parametrize("way", ["add_callback", "the handler", "an evaluation before it"])
+def test_a_tracker_that_the_script_adds_to_its_trainer_sends_nothing(tmp_path, way):
+    build = train(tmp_path / "run", max_steps=6)
+
+    def build_and_add():
+        trainer = build()
+        if way == "the handler":
+            trainer.callback_handler.add_callback(Sending())
+        else:
+            trainer.add_callback(Sending())
+        if way == "an evaluation before it":
+            trainer.evaluate()
+        return trainer
+
+    Sending.sent.clear()
+    footplate.replay(tmp_path / "run", 5, build_and_add)
+    assert Sending.sent == []
+    build_and_add().evaluate()  # outside of a replay it does
+    assert Sending.sent
 
 
 # ---- two runs ----

@@ -213,6 +213,54 @@ def test_a_run_after_a_check_is_the_same_to_the_last_bit(tmp_path, num_workers, 
         assert without[part] == with_check[part], part
 
 
+def test_callbacks_hear_of_nothing_from_an_override_that_asks_their_handler(tmp_path, capsys):
+    class Asking(Trainer):
+        def evaluate(self, *args, **kwargs):
+            metrics = super().evaluate(*args, **kwargs)
+            handler = self.callback_handler
+            self.control = handler.on_evaluate(self.args, self.state, self.control, metrics)
+            self.control = handler.call_event("on_save", self.args, self.state, self.control)
+            return metrics
+
+        def prediction_step(self, *args, **kwargs):
+            self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+            return super().prediction_step(*args, **kwargs)
+
+    class Telling(TrainerCallback):
+        def on_evaluate(self, args, state, control, **kwargs):
+            print("heard")
+
+        on_save = on_prediction_step = on_evaluate
+
+    trainer = build(tmp_path, trainer=Asking, given={"callbacks": [Telling()]})
+    only(trainer.check(), "evaluation", Outcome.PASSED)
+    assert "heard" not in capsys.readouterr().out
+    trainer.evaluate()
+    assert "heard" in capsys.readouterr().out
+
+
+def test_large_tensors_outside_of_the_model_are_as_they_were_or_named(tmp_path):
+    class Distilling(Trainer):
+        teacher = None
+        cache = None
+
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            with torch.no_grad():
+                self.teacher.weight.add_(1.0)
+                if self.cache is not None:
+                    self.cache[0] += 1.0
+            return super().compute_loss(model, inputs, *args, **kwargs)
+
+    trainer = build(tmp_path, trainer=Distilling)
+    trainer.teacher = nn.Linear(4096, 1025)  # 17 MB
+    before = trainer.teacher.weight.detach().clone()
+    assert not trainer.check().about("no trace")
+    assert torch.equal(trainer.teacher.weight, before)
+    trainer.cache = torch.zeros(4096, 1025)
+    finding = only(trainer.check(), "no trace", Outcome.WARNING)
+    assert "[4096, 1025] of torch.float32" in finding.text
+
+
 def test_what_an_optimizer_of_the_user_has_learned_so_far_stays(tmp_path):
     trainer = build(tmp_path / "first", **SAVES)
     trainer.train()
@@ -320,7 +368,7 @@ def test_the_longest_rows_are_tried_first_and_together(tmp_path, capsys):
     )
     finding = only(trainer.check(), "update", Outcome.PASSED)
     assert finding.text.startswith("the largest micro-batch, 4 rows of 90 tokens, at most ")
-    assert capsys.readouterr().out == "rows of [5, 70, 80, 90]\n"
+    assert capsys.readouterr().out == "rows of [5, 70, 80, 90]\n" * 2
 
 
 def test_a_column_of_lengths_says_which_rows_are_the_longest(tmp_path):
@@ -349,6 +397,24 @@ def test_memory_that_the_longest_rows_exhaust_is_found_before_step_1(tmp_path):
         "auto_find_batch_size=True",
     )
     assert any("max_length" in setting for setting in finding.settings)
+
+
+@pytest.mark.parametrize("num_batches", [1, 2])
+def test_memory_that_the_second_update_exhausts_is_found_before_step_1(tmp_path, num_batches):
+    """The states of Adam are there from the first step on; so are gradients in a second micro-batch."""
+
+    class Full(Lines):
+        def forward(self, input_ids, labels=None):
+            has_states = num_batches == 1 and bool(trainer.optimizer.state)
+            has_gradients = self.head.weight.grad is not None
+            self.limit = 200 if has_states or has_gradients else None
+            return super().forward(input_ids, labels)
+
+    rows = line_rows({31: 90, 4: 90})
+    trainer = build_lines(tmp_path, Full(), rows, gradient_accumulation_steps=num_batches)
+    finding = only(trainer.check(), "update")
+    assert "CUDA out of memory. Tried 720 tokens" in finding.text
+    assert finding.text.endswith("2 of them fit.")
 
 
 def test_memory_that_a_single_row_exhausts_is_said(tmp_path):
@@ -388,11 +454,31 @@ def test_a_model_that_fails_on_every_batch_is_told_from_one_that_fails_on_the_lo
     assert "The first batch of the run fails too." in finding.text
 
 
-def test_a_loss_that_is_not_a_number_is_a_warning(tmp_path):
+@pytest.mark.parametrize(("skips", "outcome"), [("warn", Outcome.FAILED), ("skip", Outcome.WARNING)])
+def test_a_loss_that_is_not_a_number_fails_and_damages_nothing_else(tmp_path, skips, outcome):
     rows = [{**row, "labels": torch.tensor(float("nan"))} for row in tiny.regression_data(16)]
-    finding = only(build(tmp_path, data=rows).check(), "update", Outcome.WARNING)
+    trainer = build(tmp_path, data=rows, on_nonfinite=skips, metric_for_best_model="loss", **SAVES)
+    report = trainer.check()
+    finding = only(report, "update", outcome)
     assert "is nan" in finding.text
-    assert "learning_rate" in finding.settings
+    assert "learning_rate" not in finding.settings
+    only(report, "best metric", Outcome.PASSED)  # by weights that are still numbers
+    only(report, "saving", Outcome.PASSED)
+
+
+def test_running_means_are_still_numbers_after_a_row_that_is_none(tmp_path):
+    class Normed(tiny.Regression):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(1)
+
+        def forward(self, x, labels=None):
+            return super().forward(self.norm(x[:, None])[:, 0], labels)
+
+    rows = [{**row, "x": torch.tensor(float("nan"))} for row in tiny.regression_data(16)]
+    report = build(tmp_path, model=Normed(), data=rows, metric_for_best_model="loss").check()
+    assert "is nan" in only(report, "update").text
+    only(report, "best metric", Outcome.PASSED)
 
 
 def test_a_collator_that_fails_is_named(tmp_path):
@@ -442,6 +528,22 @@ def test_metrics_that_raise_fail(tmp_path):
     assert "KeyError: 'missing'" in finding.text
     assert "in broken" in finding.text
     assert finding.settings == ("compute_metrics", "eval_dataset")
+
+
+@pytest.mark.parametrize("best", [None, "missing"])
+def test_an_evaluation_that_the_run_does_not_make_is_only_warned_of(tmp_path, best):
+    def broken(prediction):
+        return {} if best else {"f1": {}["missing"]}
+
+    given = {"compute_metrics": broken}
+    settings = {"eval_strategy": "no", "metric_for_best_model": best, "rehearsal": "full"}
+    trainer = build(tmp_path, given=given, **settings)
+    finding = only(trainer.check(), "best metric" if best else "evaluation", Outcome.WARNING)
+    assert "missing" in finding.text
+    assert trainer.train().global_step == 4
+    stops = {**given, "callbacks": [EarlyStoppingCallback()]}
+    if best:  # this one ends such a run
+        only(build(tmp_path, given=stops, **settings).check(), "best metric")
 
 
 @pytest.mark.parametrize("name", ["acc", "eval_acc"])
@@ -619,6 +721,15 @@ def test_a_schedule_that_cannot_be_loaded_fails(tmp_path):
     finding = only(build(tmp_path, model=model, given=given, **SAVES).check(), "saving")
     assert finding.text.startswith("optimizer and schedule cannot be loaded again: ")
     assert "not this one" in finding.text
+
+
+def test_random_states_that_do_not_come_back_are_warned_of(tmp_path):
+    class Forgetting(Trainer):
+        def _load_rng_state(self, checkpoint):
+            pass
+
+    finding = only(build(tmp_path, trainer=Forgetting, **SAVES).check(), "saving", Outcome.WARNING)
+    assert "random states do not come back as they were saved: cpu, numpy, python" in finding.text
 
 
 def test_an_override_that_saves_nothing_is_found(tmp_path):

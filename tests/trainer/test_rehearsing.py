@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 import torch
@@ -241,6 +242,60 @@ def test_a_disk_that_is_too_small_is_warned_of_before_the_first_update(tmp_path,
     assert "To fix this: save_total_limit=" in caplog.text
 
 
+class OwnState(tiny.Regression):
+    """Gives its state by a method that takes no arguments, as many projects write it."""
+
+    num_calls = 0
+
+    def state_dict(self):
+        type(self).num_calls += 1
+        return {"offset": self.offset.detach().clone()}
+
+
+def test_the_state_of_a_model_is_not_asked_for_to_know_its_size(tmp_path):
+    model = OwnState()
+    trainer = Trainer(model, tiny.arguments(tmp_path, **{**SAVES, "max_steps": 2}), train_dataset=DATA)
+    trainer.add_callback(StopsAtOnce())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert model.num_calls == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "num_free"),
+    [(None, 5), (2, 1)],  # 4 of 8 checkpoints are written after the resume; with a limit, one more than now
+)
+@pytest.mark.parametrize("rehearsal", ["quick", "full"])
+def test_a_resume_needs_room_for_what_is_not_there_yet(
+    tmp_path, monkeypatch, caplog, limit, num_free, rehearsal
+):
+    settings = {**SAVES, "save_total_limit": limit, "eval_strategy": "no", "rehearsal": rehearsal}
+    build(tmp_path, **{**settings, "max_steps": 4}).train()
+    monkeypatch.setattr("footplate.checkpoint.planned.find_free", lambda folder: num_free * 31_000)
+    caplog.clear()
+    assert build(tmp_path, **{**settings, "max_steps": 8}).train("auto").global_step == 8
+    assert "The disk is too small" not in caplog.text
+    assert ("WARNING  disk: " in caplog.text) == (rehearsal == "full")
+    with pytest.raises(KeyboardInterrupt):  # more updates than there is room for
+        build(tmp_path, callbacks=[StopsAtOnce()], **{**settings, "max_steps": 16}).train("auto")
+    assert ("The disk is too small" in caplog.text) == (limit is None)
+
+
+def test_a_disk_that_cannot_be_asked_stops_nothing(tmp_path, monkeypatch, caplog):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    trainer = build(tmp_path, **SAVES)
+    monkeypatch.setattr("footplate.checkpoint.planned.shutil.disk_usage", refuse)
+    (finding,) = trainer.check().about("disk")
+    assert finding.outcome == "not tried"
+    assert "Permission denied" in finding.text
+    trainer.add_callback(StopsAtOnce())
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert "The disk is too small" not in caplog.text
+
+
 def test_a_state_that_no_checkpoint_can_hold_is_warned_of_without_asking_for_it_again(tmp_path, caplog):
     counts = []
     for rehearsal in ("off", "quick"):
@@ -289,3 +344,30 @@ def test_the_full_rehearsal_lets_a_good_run_begin_and_changes_nothing(tmp_path, 
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert losses[0] == losses[1]
     assert "The rehearsal:\nrehearsed 3 passed" in caplog.text
+
+
+def test_the_full_rehearsal_lets_a_run_begin_whose_tracker_does_not_answer(tmp_path, monkeypatch, caplog):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("TRACKIO_SERVER_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        trainer = build(tmp_path, rehearsal="full", callbacks=[StopsAtOnce()])
+        trainer.args.report_to = ["trackio"]
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    (record,) = [record for record in caplog.records if "The rehearsal:" in record.getMessage()]
+    assert (record.levelno, "FAILED  trackers" in record.getMessage()) == (logging.WARNING, True)
+
+
+def test_the_full_rehearsal_warns_where_it_could_try_nothing(tmp_path, caplog):
+    class Once(IterableDataset):
+        def __init__(self):
+            self.rows = iter(tiny.regression_data(64))
+
+        def __iter__(self):
+            return self.rows
+
+    arguments = tiny.arguments(tmp_path, max_steps=2, rehearsal="full")
+    assert Trainer(tiny.Regression(), arguments, train_dataset=Once()).train().global_step == 2
+    (record,) = [record for record in caplog.records if "The rehearsal:" in record.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert "NOT TRIED  update, evaluation, saving" in record.getMessage()

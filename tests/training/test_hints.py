@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shlex
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -111,6 +112,28 @@ def test_the_words_that_started_the_run_are_named_again(started, tmp_path):
     assert find_script("run") == ["-m", "pkg"]
     started(["ipykernel_launcher.py"], spec=None)
     assert find_script("run") == ["SCRIPT"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("--hub_token hf_abc --seed 3", "--hub_token ... --seed 3"),
+        ("--hub-token=hf_abc=", "--hub-token=..."),
+        ("--wandbApiKey abc -x", "--wandbApiKey ... -x"),
+        ("+trainer.hub_token=hf_abc seed=3", "+trainer.hub_token=... seed=3"),
+        ("--password a=b", "--password ..."),
+        ("--use_auth_token --seed 3", "--use_auth_token --seed 3"),
+        ("--tokenizer_name a --per_device_train_tokens 512", None),
+        ("--pad_token <pad> --keep_columns id", None),
+        ("data/key.txt token", None),
+    ],
+)
+def test_a_secret_of_the_command_line_is_not_named(started, tmp_path, caplog, given, shown):
+    (tmp_path / "train.py").touch()
+    script = str(tmp_path / "train.py")
+    started([script, *given.split()], file=script)
+    Hints("run").tell_nonfinite(3)
+    assert caplog.messages[0].endswith(shlex.join([script, *(shown or given).split()]))
 
 
 def test_a_run_of_a_task_needs_no_script(started, tmp_path):

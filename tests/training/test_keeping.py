@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from footplate.training.keeping import KeptObjects, describe_arrays, weights_of
+from footplate.training.rehearsal import NUM_BYTES
 
 
 class Counting:
@@ -34,6 +35,46 @@ def test_weights_gradients_and_buffers_come_back_in_place():
     assert gradient.tolist() == [1.0, 1.0]
     assert model.num_batches_tracked == 0
     assert not optimizer.state
+
+
+LARGE = NUM_BYTES // 4 + 1  # floats: one more than are copied
+
+
+class Teacher(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(LARGE), requires_grad=False)
+        self.register_buffer("mean", torch.zeros(LARGE))
+
+
+def test_another_model_and_its_optimizer_come_back_however_large_they_are():
+    teacher, critic = Teacher(), nn.Parameter(torch.ones(LARGE))
+    alone = [teacher.mean]  # reached in another way too
+    optimizer = torch.optim.SGD([critic], lr=0.5, momentum=0.9)
+    critic.grad = torch.ones(LARGE)
+    optimizer.step()
+    momentum = optimizer.state[critic]["momentum_buffer"]
+    kept = KeptObjects([{"teacher": teacher, "optimizer": optimizer}, alone], [])
+    critic.grad.mul_(3.0)
+    optimizer.step()
+    teacher.weight.data.add_(1.0)
+    teacher.mean.add_(1.0)
+    kept.put_back()
+    assert (critic[0].item(), critic[-1].item(), momentum[0].item()) == (0.5, 0.5, 1.0)
+    assert not teacher.weight.any()
+    assert not teacher.mean.any()
+    assert critic.grad[0] == 1.0
+    assert kept.find_changed() == []
+
+
+def test_other_large_tensors_are_watched():
+    written, read = torch.zeros(LARGE), torch.zeros(LARGE)
+    kept = KeptObjects([{"written": written, "read": read}], [])
+    assert float((written + read).sum()) == 0.0
+    written[3] = 1.0
+    kept.put_back()
+    (changed,) = kept.find_changed()
+    assert changed is written
 
 
 def test_a_class_of_the_user_and_what_it_holds_come_back():

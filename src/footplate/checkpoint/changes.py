@@ -29,6 +29,7 @@ HARMLESS = frozenset(
         *("save_total_limit", "save_in_background", "save_on_error", "max_time"),
         *("save_makes_room", "max_shard_size", "save_full_model"),
         "enable_jit_checkpoint",
+        "rehearsal",
         # speed and memory
         *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
         *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from footplate.checkpoint.process import find_tagged, this_process
 from footplate.checkpoint.runs import RunInFolder, belongs_to, group_by_run, is_written_by_a_run
 from footplate.checkpoint.seal import (
+    REHEARSING,
     REMOVING,
     REPLACED,
     WRITING,
@@ -287,6 +288,12 @@ def remove_leftovers(folder: Folder, is_sole: bool = False) -> None:
                 continue
             if hidden.is_abandoned(is_sole):
                 discard(hidden.path)
+    for path in Path(folder).glob(f"{REHEARSING}*"):  # of a rehearsal that was killed
+        match = re.fullmatch(re.escape(REHEARSING) + r"([0-9a-f]+-[0-9]+-[0-9]+)\..*", path.name)
+        if match is None or find_tagged(match[1]) == this_process():
+            continue
+        if _Hidden(path, path, match[1]).is_abandoned(is_sole):
+            discard(path)
 
 
 def _warn_once(skipped: dict[Path, str], found: str | None) -> None:

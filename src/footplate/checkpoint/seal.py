@@ -31,6 +31,7 @@ MAX_MANIFEST_BYTES = 64 << 20  # a file takes some hundred bytes in it
 MAX_STATE_BYTES = 1 << 30
 
 WRITING, REPLACED, REMOVING = "writing", "replaced", "removing"
+REHEARSING = ".check-"
 in_progress: set[Path] = set()  # hidden folders that this process is writing
 _numbers = count(1)
 
@@ -50,6 +51,11 @@ class Manifest(NamedTuple):
 
     algorithm: str
     files: dict[str, dict[str, Any]]
+
+
+def rehearsal_prefix() -> str:
+    """How the hidden folder of a rehearsal is called, which names the process."""
+    return f"{REHEARSING}{this_process().tag}."
 
 
 def hidden_sibling(final: Path, purpose: str) -> Path:

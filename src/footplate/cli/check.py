@@ -41,6 +41,10 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
+# arguments of `train()` that let it go on from a checkpoint, beside the first
+RESUMING = ("model_path", "extend_to", "extend_to_epochs", "extend_to_steps")
+
+
 class _Checked(BaseException):
     """Ends the script where it would train; not an Exception, which a script may catch."""
 
@@ -61,9 +65,12 @@ def check_script(options: argparse.Namespace) -> CheckReport | None:
     if options.drive:
         footplate.take_over()
 
-    def check_instead(self: Trainer, *args: Any, **kwargs: Any) -> NoReturn:
+    def check_instead(
+        self: Trainer, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any
+    ) -> NoReturn:
+        resumes = resume_from_checkpoint or any(kwargs.get(name) for name in RESUMING)
         # the script ends here: there is nobody for whom anything would have to be put back
-        raise _Checked(check_trainer(self, puts_back=False))
+        raise _Checked(check_trainer(self, puts_back=False, resumes=bool(resumes)))
 
     try:
         with ExitStack() as stack:

@@ -21,20 +21,27 @@ NEXT_PROGRESS_SECONDS = 15.0
 _WITHOUT_LENGTHS = "or choose train_sampling_strategy='random' and leave per_device_train_tokens unset."
 
 
-def find_lengths(dataset: Any, column: str | None = "length", model_input_name: str | None = None) -> Lengths:
+def find_lengths(
+    dataset: Any, column: str | None = "length", model_input_name: str | None = None, may_read: bool = True
+) -> Lengths:
     """The length of every sample, by the cheapest way that the dataset allows.
 
     Args:
         dataset: A map-style dataset with a length.
         column: Where lengths are stored already, if they are (`length_column_name`).
         model_input_name: Whose length is meant where they are not; `input_ids` unless said otherwise.
+        may_read: Read every row where nothing else can tell; else that is an error.
     """
     name = model_input_name or "input_ids"
     if isinstance(dataset, Subset):
-        return find_lengths(dataset.dataset, column, name)[np.asarray(dataset.indices, dtype=np.int64)]
+        return find_lengths(dataset.dataset, column, name, may_read)[
+            np.asarray(dataset.indices, dtype=np.int64)
+        ]
     if isinstance(dataset, ConcatDataset):
-        return np.concatenate([find_lengths(part, column, name) for part in dataset.datasets])
+        return np.concatenate([find_lengths(part, column, name, may_read) for part in dataset.datasets])
     lengths = _lengths_in_table(dataset, column, name) if _is_arrow_dataset(dataset) else None
+    if lengths is None and not may_read:
+        raise ValueError("Only the rows themselves can tell how long they are.")
     return _lengths_by_reading(dataset, column, name) if lengths is None else lengths
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -50,13 +51,26 @@ def find_longest(
     lengths = _known_lengths(dataset, column, next(iter(names), None))
     if lengths is None:
         measured = _measure_rows(dataset, total, column, names, seconds)
+        rows = np.array(sorted(measured), dtype=np.int64)
+        lengths = np.array([measured[row] for row in rows.tolist()], dtype=np.int64)
     else:
-        measured = dict(enumerate(lengths.tolist()))
-    # of equally long rows the first ones, as a reader of the data would look for them
-    ranked = sorted(measured, key=lambda index: (-measured[index], index))
-    if not ranked:
+        rows = np.arange(0)
+    if not len(lengths):
         return Longest([], 0, 0, total)
-    return Longest(ranked[:num_rows], measured[ranked[0]], len(measured), total)
+    places = _rank(lengths, num_rows)
+    indices = rows[places] if len(rows) else places
+    return Longest(indices.tolist(), int(lengths[places[0]]), len(lengths), total)
+
+
+def _rank(lengths: Lengths, num_rows: int) -> Lengths:
+    """The places of the longest rows, the longest first; of equally long ones the first."""
+    if num_rows < len(lengths):  # to sort all rows of large data takes minutes
+        least = np.partition(lengths, -num_rows)[-num_rows]
+        longer = np.flatnonzero(lengths > least)
+        places = np.concatenate([longer, np.flatnonzero(lengths == least)[: num_rows - len(longer)]])
+    else:
+        places = np.arange(len(lengths))
+    return places[np.argsort(-lengths[places], kind="stable")]
 
 
 def find_fullest(lengths: Any, batches: Sequence[list[int]]) -> list[int]:
@@ -83,7 +97,7 @@ def _known_lengths(dataset: Any, column: str | None, name: str | None) -> Length
     if not _is_of_tables(dataset):
         return None
     try:
-        return find_lengths(dataset, column, name)
+        return find_lengths(dataset, column, name, may_read=False)
     except ValueError:  # neither such a column nor such an input
         return None
 
@@ -102,9 +116,12 @@ def _measure_rows(
     dataset: Any, total: int, column: str | None, names: Sequence[str], seconds: float
 ) -> dict[int, int]:
     """The size of as many rows as can be read in the time, each by its index."""
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
     end, measured = time.monotonic() + seconds, {}
-    for index in order:
+    # steps of the golden section come to every row once, from all over the data, without a list of them
+    stride = max(int(total * 0.6180339887), 1)
+    while math.gcd(stride, total) > 1:
+        stride += 1
+    for index in (number * stride % total for number in range(total)):
         measured[index] = measure_row(dataset[index], column, names)
         if time.monotonic() >= end:
             break

@@ -12,7 +12,12 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from footplate.integrations.registry import TRACKERS, get_available_reporting_integrations, is_available
+from footplate.integrations.registry import (
+    TRACKERS,
+    get_available_reporting_integrations,
+    is_available,
+    turned_off_by,
+)
 
 SECONDS = 2.0  # for all trackers together
 
@@ -49,7 +54,7 @@ class Reached(NamedTuple):
 
 
 def reach_trackers(names: Iterable[str], seconds: float = SECONDS) -> list[Reached]:
-    """Try each tracker: its package, and a connection to its service; never raises.
+    """Try each tracker that is not turned off: its package, and a connection to its service; never raises.
 
     Args:
         names: As in `report_to`.
@@ -59,12 +64,17 @@ def reach_trackers(names: Iterable[str], seconds: float = SECONDS) -> list[Reach
     if "all" in wanted:
         wanted = list(dict.fromkeys([*get_available_reporting_integrations(), *wanted]))
         wanted.remove("all")
+    wanted = [name for name in wanted if turned_off_by(name) is None]  # a run leaves them out
     found: dict[str, Reached] = {}
     threads = []
     for name in wanted:
         address = find_address(name)
         if name in TRACKERS and not is_available(name):
-            found[name] = Reached(name, address, "its package is not installed, or a variable turns it off")
+            has_package = name != "kubeflow"
+            problem = (
+                "its package is not installed" if has_package else "KUBEFLOW_TRAINER_SERVER_URL is not set"
+            )
+            found[name] = Reached(name, address, problem)
             continue
         found[name] = Reached(name, address)
         if address:

@@ -128,21 +128,21 @@ def get_available_reporting_integrations() -> list[str]:
 
 def is_available(name: str) -> bool:
     """Whether a tracker can be used now; no package is imported to find out."""
-    if _turned_off_by(name) is not None:
+    if turned_off_by(name) is not None:
         return False
     if name == "kubeflow":
         return os.getenv("KUBEFLOW_TRAINER_SERVER_URL") is not None
     return _is_installed(TRACKERS[name])
 
 
-def _turned_off_by(name: str) -> str | None:
+def turned_off_by(name: str) -> str | None:
     """The environment variable that turns this tracker off; None if it is not turned off."""
     switch = TRACKERS[name].switch if name in TRACKERS else None
     return switch if switch is not None and read_flag(switch) else None
 
 
 def _is_switched_off(name: str) -> bool:
-    switch = _turned_off_by(name)
+    switch = turned_off_by(name)
     if switch is not None:
         logger.warning("%s is in report_to, but %s=%s turns it off.", name, switch, os.environ[switch])
     return switch is not None

@@ -32,8 +32,9 @@ from footplate.voice import is_quiet, say
 
 logger = logging.getLogger(__name__)
 
-OWN_SETTINGS = ("output_dir", "resume_from_checkpoint")  # that a replay itself changes
+OWN_SETTINGS = ("output_dir", "resume_from_checkpoint", "rehearsal")  # that a replay itself changes
 SHOWN_TYPES = (ProgressCallback, PrinterCallback, SampleCallback, TrackerCallback)
+_add_callback = Trainer.add_callback
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Session:
         resumes = logging.getLogger(resume.__name__)
         resumes.addFilter(leave_out_folder)
         try:
-            with replacing(Trainer, __init__=build, train=self._build_train()), hints.silenced():
+            functions = {"__init__": build, "train": self._build_train(), "add_callback": add_unless_sending}
+            with replacing(Trainer, **functions), hints.silenced():
                 yield
         finally:
             resumes.removeFilter(leave_out_folder)
@@ -103,9 +105,7 @@ class Session:
 
     def _quieten(self, trainer: Trainer) -> None:
         """Take callbacks that show or send away; settings are again what the script gave."""
-        for callback in list(trainer.callback_handler.callbacks):
-            if isinstance(callback, SHOWN_TYPES):
-                trainer.callback_handler.pop_callback(callback)
+        remove_shown(trainer)
         vars(trainer.args).update(self._given)  # they are compared with those of the checkpoint
 
     def _build_train(self) -> Any:
@@ -140,6 +140,8 @@ class Session:
         self._announce(trainer)
         if self.checkpoint is None:
             self._compare_settings(trainer.args)
+        remove_shown(trainer)  # a script may have added some since its Trainer was built
+        trainer.args.rehearsal = "off"  # what a replay cannot do it finds out by itself
         wanted = self.wanted
         replayer = Replayer(trainer, wanted.step, wanted.keeps_marks, wanted.pause)
         trainer.add_callback(replayer)
@@ -230,6 +232,20 @@ class Session:
                 f"From {start}: {count(num_before, 'update')} before update {self.wanted.step}{time_needed}.",
                 sys.stderr,
             )
+
+
+def add_unless_sending(trainer: Trainer, callback: Any) -> None:
+    """In the place of `add_callback`: a tracker would send what a script evaluates before it trains."""
+    kind = callback if isinstance(callback, type) else type(callback)
+    if not issubclass(kind, TrackerCallback):
+        _add_callback(trainer, callback)
+
+
+def remove_shown(trainer: Trainer) -> None:
+    """Take callbacks that show or send away."""
+    for callback in list(trainer.callback_handler.callbacks):
+        if isinstance(callback, SHOWN_TYPES):
+            trainer.callback_handler.pop_callback(callback)
 
 
 def leave_out_folder(record: logging.LogRecord) -> bool:

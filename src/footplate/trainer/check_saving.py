@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from footplate import rng
 from footplate.checkpoint.rotation import find_last_checkpoint
 from footplate.state import TRAINER_STATE_NAME, TrainerState, find_unwritable, is_exportable
 from footplate.training import advice, traits
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 def try_saving(trainer: Training, model: nn.Module) -> list[Finding]:
     """A checkpoint into the folder of the rehearsal, and back."""
     folder = str(trainer.args.output_dir)
+    generators = describe_generators()
     try:
         if trainer.args.save_strategy == "no":
             checkpoint: str | None = os.path.join(folder, "model")
@@ -41,7 +46,7 @@ def try_saving(trainer: Training, model: nn.Module) -> list[Finding]:
         text = "saving raised nothing, and left no checkpoint that a run could resume from"
         return [failed("saving", text, ["_save_checkpoint of your Trainer"])]
     size = sum(path.stat().st_size for path in Path(checkpoint).rglob("*") if path.is_file())
-    problems = read_back(trainer, checkpoint)
+    problems = read_back(trainer, checkpoint, generators)
     return problems or [passed("saving", f"{format_bytes(size)} written, read and compared")]
 
 
@@ -63,12 +68,13 @@ def describe_unwritable(unwritable: dict[str, str]) -> str:
     return f"trainer_state.json cannot hold the state of these callbacks: {reasons}"
 
 
-def read_back(trainer: Training, checkpoint: str) -> list[Finding]:
+def read_back(trainer: Training, checkpoint: str, generators: dict[str, int]) -> list[Finding]:
     """What comes back otherwise than it was saved, or not at all."""
     findings = [compare_weights(trainer, checkpoint)]
     if trainer.args.save_strategy != "no":
         if not trainer.args.save_only_model:
-            findings += [compare_optimizer(trainer, checkpoint), load_generators(trainer, checkpoint)]
+            findings.append(compare_optimizer(trainer, checkpoint))
+            findings.append(compare_generators(trainer, checkpoint, generators))
         findings.append(compare_callbacks(trainer, checkpoint))
     return [finding for finding in findings if finding is not None]
 
@@ -115,13 +121,26 @@ def describe_states(trainer: Training) -> dict[str, int]:
     return describe_arrays(states)
 
 
-def load_generators(trainer: Training, checkpoint: str) -> Finding | None:
-    """Load the random states."""
+def compare_generators(trainer: Training, checkpoint: str, before: dict[str, int]) -> Finding | None:
+    """Draw numbers, load the random states, and compare with those before the save."""
+    random.random(), np.random.random(), torch.rand(())
     try:
         trainer._load_rng_state(checkpoint)
     except Exception as error:
         return failed("saving", f"the random states cannot be loaded again: {describe_failure(error)}")
-    return None
+    changed = find_changed(before, describe_generators())
+    if not changed:
+        return None
+    names = sorted({re.split(r"[.\[]", path)[0] for path in changed})
+    text = f"random states do not come back as they were saved: {advice.join_names(names)}"
+    return warned(
+        "saving", f"{text}; a resumed run draws other numbers", ["_save_checkpoint of your Trainer"]
+    )
+
+
+def describe_generators() -> dict[str, int]:
+    """Checksums of the random states."""
+    return describe_arrays(rng.to_plain(rng.capture()))
 
 
 def compare_callbacks(trainer: Training, checkpoint: str) -> Finding | None:

@@ -44,28 +44,43 @@ def try_update(trainer: Training, model: nn.Module, loader: Any) -> list[Finding
         batch, facts = read_largest(trainer, loader)
     except Exception as error:
         return [failed("data", describe_failure(error), ["train_dataset", "data_collator"])]
-    attempt = attempt_update(trainer, model, batch)
+    attempt = attempt_updates(trainer, model, batch)
     if attempt.is_memory:
         return [explain_memory(trainer, model, batch, facts, attempt)]
     if attempt.problem:
         return [explain_failure(trainer, model, loader, facts, attempt)]
     if not math.isfinite(attempt.loss):
-        text = f"the loss of {facts} is {attempt.loss}"
-        return [warned("update", text, ["learning_rate", "bf16 or fp16", "the rows of the data"])]
+        return [explain_nonfinite(trainer, facts, attempt.loss)]
     return [passed("update", f"{facts}, {describe_memory(trainer._device)}")]
 
 
-def attempt_update(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
-    """One update; after a failure, nothing of it is left."""
+def attempt_updates(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
+    """Two updates: what an optimizer makes in its first step takes memory in the second, and so do sums."""
+    first = attempt_update(trainer, model, batch)
+    if first.problem or not math.isfinite(first.loss):
+        return first
+    num_batches = 2 if trainer.args.gradient_accumulation_steps > 1 else 1
+    second = attempt_update(trainer, model, batch, num_batches)
+    if not second.problem:
+        return first
+    return second._replace(problem=f"in the second update, {second.problem}")
+
+
+def attempt_update(trainer: Training, model: nn.Module, batch: Any, num_batches: int = 1) -> Attempt:
+    """One update of the same micro-batch, once or more often; after a failure, nothing of it is left."""
     run, stage = trainer._current_run, ""
     try:
+        given = iter([copy.copy(batch) for _ in range(num_batches)])
         micro_batches, num_items = traits.call_positional(
-            trainer.get_batch_samples, iter([copy.copy(batch)]), 1, trainer._device
+            trainer.get_batch_samples, given, num_batches, trainer._device
         )
-        run.begin_update(0, 1, True)
+        run.begin_update(0, num_batches, True)
         trainer._accumulate_once(model, micro_batches, num_items)
         trainer._strategy.finish_gradients(run.parameters)
         loss = float(run.meter.update_loss)
+        if not math.isfinite(loss):  # its gradients would damage what is still to be tried
+            run.undo_update()
+            return Attempt(loss)
         if trainer.args.max_grad_norm:
             trainer._clip_grad_norm(model)
         stage = "in the step of the optimizer, "
@@ -84,6 +99,15 @@ def attempt_update(trainer: Training, model: nn.Module, batch: Any) -> Attempt:
     return attempt
 
 
+def explain_nonfinite(trainer: Training, facts: BatchFacts, loss: float) -> Finding:
+    """That the loss of the first update is not a number."""
+    text = f"the loss of {facts} is {loss}"
+    settings = ["train_dataset without such rows", "bf16 or fp16"]
+    if trainer.args.on_nonfinite == "skip":
+        return warned("update", f"{text}; on_nonfinite='skip' leaves such an update out", settings)
+    return failed("update", text, [*settings, "on_nonfinite='skip'"])
+
+
 def explain_memory(
     trainer: Training, model: nn.Module, batch: Any, facts: BatchFacts, attempt: Attempt
 ) -> Finding:
@@ -91,7 +115,7 @@ def explain_memory(
     fitting, num_rows = None, facts.num_rows // 2
     while num_rows >= 1 and fitting is None:
         part = batches.split_batch(batch, num_rows)[0]
-        again = attempt_update(trainer, model, part)
+        again = attempt_updates(trainer, model, part)
         fitting = num_rows if not again.problem else None
         num_rows //= 2
     text = advice.explain_memory(facts, attempt.error, fitting)

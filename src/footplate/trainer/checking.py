@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 ROWS_TO_GENERATE = 2  # for metrics; a whole batch of texts may take minutes
 
 
-def check_trainer(trainer: Training, puts_back: bool = True) -> CheckReport:
+def check_trainer(trainer: Training, puts_back: bool = True, resumes: bool = False) -> CheckReport:
     """Try each part of a run, and say what came out.
 
     Args:
         trainer: The Trainer, which is afterwards as it was.
         puts_back: Leave model, data and the user's objects as they were; not needed where the process ends.
+        resumes: The run may go on from a checkpoint, so that it writes fewer than are counted here.
     """
     refuse_several(trainer)
     began = time.perf_counter()
     report = CheckReport()
     folder, reports_to = str(trainer.args.output_dir), list(trainer.args.report_to or ())
     try:
-        with on_stage(trainer, puts_back):
-            report.findings += try_all(trainer, folder)
+        with on_stage(trainer, puts_back) as changed:
+            report.findings += try_all(trainer, folder, resumes)
+        report.findings += describe_trace(changed)
     except CannotPutBack as reason:
         report.findings.append(
             not_tried(
@@ -49,6 +51,16 @@ def check_trainer(trainer: Training, puts_back: bool = True) -> CheckReport:
     report.findings += try_trackers(reports_to)
     report.seconds = time.perf_counter() - began
     return report
+
+
+def describe_trace(changed: list[str]) -> list[Finding]:
+    """What the rehearsal has changed for good."""
+    if not changed:
+        return []
+    text = (
+        f"large tensors that your code writes to were changed and not put back: {advice.join_names(changed)}"
+    )
+    return [warned("no trace", text, ["register_buffer for these tensors", "`footplate check`"])]
 
 
 def refuse_several(trainer: Training) -> None:
@@ -63,24 +75,33 @@ def refuse_several(trainer: Training) -> None:
         )
 
 
-def try_all(trainer: Training, folder: str) -> list[Finding]:
+def try_all(trainer: Training, folder: str, resumes: bool) -> list[Finding]:
     """Every part that runs code of the user, in the order of a run."""
     findings: list[Finding] = []
     model = None
     if trainer.train_dataset is not None or not traits.is_ours(trainer.get_train_dataloader):
         model, loader, problem = prepare(trainer)
         findings += [problem] if problem is not None else try_update(trainer, model, loader)
-    if trainer.eval_dataset is not None or trainer.args.eval_strategy != "no":
-        findings += try_evaluations(trainer)
+    if trainer.eval_dataset is not None or evaluates(trainer.args):
+        found = try_evaluations(trainer)
+        findings += found if evaluates(trainer.args) else list(map(soften, found))
     if model is not None:
-        saved = plan_saves(trainer)
-        room = check_room(saved, folder, trainer.args)
-        findings += [room] if room is not None else []
-        if saved.num_bytes > saved.disk_free:
-            findings.append(not_tried("saving", "not even one checkpoint has room"))
-        else:
-            findings += try_saving(trainer, model)
+        findings += try_room_and_saving(trainer, model, folder, resumes)
     return findings
+
+
+def try_room_and_saving(trainer: Training, model: Any, folder: str, resumes: bool) -> list[Finding]:
+    """Whether the checkpoints have room, and one save where there is any."""
+    try:
+        saved = plan_saves(trainer)
+    except OSError as error:
+        unknown = not_tried("disk", f"what is free in {folder!r} cannot be read: {describe_failure(error)}")
+        return [unknown, *try_saving(trainer, model)]
+    room = check_room(saved, folder, trainer.args, resumes)
+    findings = [room] if room is not None else []
+    if saved.num_bytes > saved.disk_free:
+        return [*findings, not_tried("saving", "not even one checkpoint has room")]
+    return [*findings, *try_saving(trainer, model)]
 
 
 def prepare(trainer: Training) -> tuple[Any, Any, Finding | None]:
@@ -126,6 +147,20 @@ def try_evaluations(trainer: Training) -> list[Finding]:
     return [*findings, *check_best(trainer, metrics)]
 
 
+def evaluates(args: Any) -> bool:
+    """Whether the run itself evaluates; a script may do so when the run is over."""
+    return args.eval_strategy != "no" or bool(args.eval_on_start)
+
+
+def soften(finding: Finding) -> Finding:
+    """A failed evaluation as a warning, for a run that would not have made it."""
+    if finding.outcome is not Outcome.FAILED or finding.part == "best metric":
+        return finding
+    return warned(
+        finding.part, f"{finding.text}; with eval_strategy='no' the run itself is fine", finding.settings
+    )
+
+
 def generate_one(trainer: Training) -> Finding:
     """The model's answer to one row."""
     vars(trainer.args).update(max_eval_samples=1)
@@ -156,7 +191,7 @@ def check_best(trainer: Training, metrics: dict[str, float]) -> list[Finding]:
         given = advice.join_names(sorted(metrics), 12)
         text = f"metric_for_best_model={name!r} is not among what evaluation gives: {given}{needs}"
         may_be_added = others_add_metrics(callbacks) or not traits.is_ours(type(trainer).log)
-        report = warned if may_be_added else failed
+        report = warned if may_be_added or not evaluates(args) else failed
         return [report("best metric", text, ["metric_for_best_model", "compute_metrics"])]
     odd = advice.check_direction(key, args.greater_is_better if name is not None else None, metrics[key])
     if odd:
@@ -175,7 +210,7 @@ def plan_saves(trainer: Training) -> Checkpoints:
     return plan_checkpoints(trainer.model, args, optimizer_bytes, plan.max_steps, plan.updates_per_epoch)
 
 
-def check_room(saved: Checkpoints, folder: str, args: Any) -> Finding | None:
+def check_room(saved: Checkpoints, folder: str, args: Any, resumes: bool) -> Finding | None:
     """Whether the disk has room for the checkpoints; None if there will be none."""
     if not saved.num_written:
         return None
@@ -183,7 +218,10 @@ def check_room(saved: Checkpoints, folder: str, args: Any) -> Finding | None:
     text = advice.explain_room(*facts)
     if saved.disk_needed <= saved.disk_free:
         return passed("disk", text)
-    return failed("disk", text, advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
+    if resumes:
+        text += "; counted from the start, though a resumed run has written some of them already"
+    report = warned if resumes else failed
+    return report("disk", text, advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
 
 
 def try_trackers(names: list[str]) -> list[Finding]:

@@ -13,6 +13,7 @@ import torch
 from footplate import batch as batch_tools
 from footplate import comm, rng
 from footplate.checkpoint.planned import plan_checkpoints
+from footplate.checkpoint.rotation import find_checkpoints_of
 from footplate.data import columns
 from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.streaming import check_is_object
@@ -141,18 +142,25 @@ def rehearse(trainer: Rehearsing, ignore_keys: list[str] | None) -> None:
         warn_of_room(trainer)
 
 
-def rehearse_fully(trainer: Training) -> None:
+def rehearse_fully(trainer: Training, resumes: bool) -> None:
     """Try everything before the run begins, and refuse to begin if something failed."""
+    from footplate.trainer.checking import check_trainer  # what a plain start has no use for
+
     if trainer.args.world_size > 1 or trainer.args.sharding is not None:
         logger.warning(
             "rehearsal='full' tries nothing here: it takes one process that holds the whole model. Run "
             "`footplate check script.py` without torchrun."
         )
         return
-    report = trainer.check()
-    logger.log(logging.INFO if report.ok else logging.ERROR, "The rehearsal:\n%s", report)
-    if not report.ok:
-        parts = ", ".join(finding.part for finding in report.findings if finding.outcome == "failed")
+    report = check_trainer(trainer, resumes=resumes)
+    is_whole = all(finding.outcome == "passed" for finding in report.findings)
+    # a tracker that does not answer is switched off, and training goes on
+    parts = ", ".join(
+        one.part for one in report.findings if one.outcome == "failed" and one.part != "trackers"
+    )
+    level = logging.ERROR if parts else logging.INFO if is_whole else logging.WARNING
+    logger.log(level, "The rehearsal:\n%s", report)
+    if parts:
         raise ValueError(
             f"The rehearsal failed before the first update: {parts}.\n{report}\nTo train all the same, set "
             "rehearsal='quick' or rehearsal='off'."
@@ -175,14 +183,33 @@ def warn_of_room(trainer: Rehearsing) -> None:
     args, plan = trainer.args, trainer._current_run.plan
     if trainer._strategy.shards:
         return
-    saved = plan_checkpoints(
-        trainer.model, args, least_bytes(trainer.optimizer), plan.max_steps, plan.updates_per_epoch
-    )
+    try:
+        saved = plan_checkpoints(
+            trainer.model,
+            args,
+            least_bytes(trainer.optimizer),
+            plan.max_steps,
+            plan.updates_per_epoch,
+            plan.first_step,
+            count_present(trainer),
+        )
+    except OSError:  # of a disk that cannot be asked nothing is known
+        return
     if saved.disk_needed <= saved.disk_free:
         return
     facts = (saved.disk_needed, saved.disk_free, saved.num_bytes, saved.num_kept, str(args.output_dir))
-    fixes = ", ".join(advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args))
+    mended = advice.mend_room(saved.disk_free, saved.num_bytes, saved.num_kept, args, saved.num_present)
+    fixes = ", ".join(mended)
     logger.warning("The disk is too small: %s. To fix this: %s.", advice.explain_room(*facts), fixes)
+
+
+def count_present(trainer: Rehearsing) -> int:
+    """The checkpoints of a resumed run that make way for new ones."""
+    run, limit = trainer._current_run, trainer.args.save_total_limit
+    if limit is None or not run.plan.first_step:
+        return 0
+    folder = run.anchor(str(trainer.args.output_dir))
+    return len(find_checkpoints_of(folder, run.identity.run_id))
 
 
 def least_bytes(optimizer: Any) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from footplate import rng
+from footplate.checkpoint.seal import rehearsal_prefix
 from footplate.distributed.strategy import build_strategy
 from footplate.trainer.run import Run
 from footplate.training.keeping import KeptObjects, weights_of
@@ -32,8 +33,8 @@ _OF_THE_RUN = ("_current_run", "_strategy", "_memory_tracker", "_publisher", "_c
 
 
 @contextmanager
-def on_stage(trainer: Training, puts_back: bool) -> Iterator[None]:
-    """Let a Trainer act without a trace until the block ends.
+def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
+    """Let a Trainer act without a trace until the block ends; its target names what then stays changed.
 
     Args:
         trainer: The Trainer.
@@ -46,17 +47,21 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[None]:
     kept = keep_all(trainer) if puts_back else None
     home = Path(str(trainer.args.output_dir))
     times = home.stat() if home.is_dir() else None
+    changed: list[str] = []
     with (
         rng.scoped(),
-        tempfile.TemporaryDirectory(prefix=".check-", dir=home if times is not None else None) as folder,
+        tempfile.TemporaryDirectory(
+            prefix=rehearsal_prefix(), dir=home if times is not None else None
+        ) as folder,
     ):
         try:
             set_stage(trainer, folder)
-            yield
+            yield changed
         finally:
             trainer._current_run.saves.join()
             if kept is not None:
                 kept.put_back()
+                changed += [f"{list(one.shape)} of {one.dtype}" for one in kept.find_changed()]
             for owner, content in zip(owners, before, strict=True):
                 owner.clear()
                 owner.update(content)
@@ -94,12 +99,19 @@ def set_stage(trainer: Training, folder: str) -> None:
     vars(args).update(output_dir=folder)
     # joints that are overridden are called, but for `log`: it may write anywhere
     vars(trainer).update(_event=_tell_nobody, log=_log_nothing, model_init=None, _eval_dataloaders={})
+    # an override may ask the handler itself
+    vars(trainer.callback_handler).update(_tell=_keep_control, call_event=_keep_control)
     trainer._strategy = build_strategy(args, lambda: trainer.accelerator, trainer._accelerator)
     trainer._current_run = Run(args, trainer._device, dict(trainer.callback_handler.extras))
 
 
 def _tell_nobody(name: str, **kwargs: Any) -> None:
     """In the place of `_event`: no callback hears of a rehearsal."""
+
+
+def _keep_control(event: str, args: Any, state: Any, control: Any, *rest: Any, **kwargs: Any) -> Any:
+    """In the place of the handler's way to its callbacks."""
+    return control
 
 
 def _log_nothing(logs: dict[str, float], start_time: float | None = None) -> None:

@@ -77,7 +77,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         self._hp_search_setup(trial)  # first: the folder and the run are made of its settings
         folder = os.path.abspath(self._get_output_dir(trial))
         if self.args.rehearsal == "full":
-            rehearse_fully(self)
+            rehearse_fully(self, resumes=bool(wanted))
         with ExitStack() as stack:
             lock = own_folder(self, stack, folder)
             checkpoint = find_checkpoint(self, wanted, folder)

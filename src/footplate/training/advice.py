@@ -80,16 +80,16 @@ def check_direction(name: str, is_greater: bool | None, value: Any) -> str:
 
 
 def explain_room(needed: int, free: int, each: int, num_kept: int, folder: str) -> str:
-    """That the disk is too small for the checkpoints of the run."""
+    """What the checkpoints of the run take of the disk, and what is free."""
     return (
-        f"the run will keep up to {num_kept} checkpoints of {format_bytes(each)}, {format_bytes(needed)} "
-        f"together, and {format_bytes(free)} are free in {folder!r}"
+        f"the run will keep up to {num_kept} checkpoints of {format_bytes(each)}, which takes "
+        f"{format_bytes(needed)} more, and {format_bytes(free)} are free in {folder!r}"
     )
 
 
-def mend_room(free: int, each: int, num_kept: int, args: Any) -> list[str]:
-    """The settings that make checkpoints fit on the disk."""
-    fitting = free // max(each, 1) - 1  # while one is written, the oldest is still there
+def mend_room(free: int, each: int, num_kept: int, args: Any, num_present: int = 0) -> list[str]:
+    """The settings that make checkpoints fit on the disk, where some of the run are there already."""
+    fitting = num_present + free // max(each, 1) - 1  # while one is written, the oldest is still there
     settings = [] if fitting < 1 or num_kept <= 1 else [f"save_total_limit={min(fitting, num_kept - 1)}"]
     if not args.save_only_model:
         settings.append("save_only_model=True")

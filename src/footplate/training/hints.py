@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import shlex
 import statistics
 import sys
@@ -21,6 +22,22 @@ MOST_LOGS, FEWEST_LOGS = 50, 20
 NUM_DEVIATIONS, LEAST_RISE = 6.0, 0.5
 UNKNOWN_SCRIPT = "SCRIPT"
 TASK_FILE = "run.yaml"
+
+# Logs are read by others and uploaded. Of an option's words one of these makes its value a secret, but for
+# the pieces of text that a tokenizer has names for.
+_SECRET = {
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "key",
+    "apikey",
+    "credential",
+    "credentials",
+}
+_OF_TEXT = {"bos", "eos", "pad", "unk", "sep", "cls", "mask", "start", "end", "image", "audio", "video"}
+HIDDEN = "..."
 
 
 class Hints:
@@ -85,7 +102,7 @@ class Hints:
         words = ["footplate", "replay", self._output_dir, "--step", str(step)]
         if self._num_ranks > 1:
             words = ["torchrun", "--nproc-per-node", str(self._num_ranks), "-m", *words]
-        return shlex.join([*words, *find_script(self._output_dir)])
+        return shlex.join([*words, *hide_secrets(find_script(self._output_dir))])
 
 
 def read_losses(history: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -118,6 +135,29 @@ def find_script(output_dir: str) -> list[str]:
     if file is None or is_ours or not Path(sys.argv[0]).is_file():  # a notebook, or text given to Python
         return [UNKNOWN_SCRIPT]
     return [sys.argv[0], *sys.argv[1:]]
+
+
+def hide_secrets(words: Sequence[str]) -> list[str]:
+    """A command line with dots in the place of keys, tokens and passwords."""
+    shown: list[str] = []
+    is_next_secret = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_option = word.startswith("-") or bool(equals)
+        if is_next_secret and not word.startswith("-"):
+            shown.append(HIDDEN)
+            is_next_secret = False
+            continue
+        is_secret = is_option and _names_secret(name)
+        shown.append(f"{name}={HIDDEN}" if is_secret and equals else word)
+        is_next_secret = is_secret and not equals
+    return shown
+
+
+def _names_secret(option: str) -> bool:
+    """Whether an option is named as those that hold a secret."""
+    parts = re.split(r"[^a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", option).lower())
+    return not _SECRET.isdisjoint(parts) and _OF_TEXT.isdisjoint(parts)
 
 
 @contextmanager

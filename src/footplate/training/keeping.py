@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from footplate.training.rehearsal import NUM_BYTES, Kept, is_users
 
@@ -29,8 +30,9 @@ _LEFT_ALONE = (threading.Thread, threading.Event, threading.Condition, logging.L
 class KeptObjects(Kept):
     """The state of a model, its optimizer, and of whatever the user's code refers to.
 
-    Beyond `Kept`: weights of any size, in host memory, with their gradients; files by their place; what
-    classes of the user's own hold. A container with many entries is kept without a look at each of them.
+    Beyond `Kept`: parameters and buffers of any size, and what any optimizer holds, in host memory, with
+    their gradients; files by their place; what classes of the user's own hold. A container with many entries
+    is kept without a look at each of them. Of other large tensors only changes are noticed.
 
     Args:
         roots: Where to begin.
@@ -40,6 +42,8 @@ class KeptObjects(Kept):
 
     def __init__(self, roots: Iterable[Any], weights: Iterable[torch.Tensor], without: Iterable[Any] = ()):
         self._weights = {id(weight) for weight in weights}
+        self._kept_weights: dict[int, torch.Tensor] = {}
+        self._skipped: list[tuple[torch.Tensor, int]] = []  # with their version
         self._bytes_left = NUM_BYTES_IN_ALL
         self._without = {id(value) for value in without}
         self._classes: set[type[Any]] = set()
@@ -55,26 +59,44 @@ class KeptObjects(Kept):
             if len(value) <= NUM_OBJECTS:
                 super()._keep(value)
             return ()
+        for weight in _tensors_of(value):  # a teacher, a critic and their optimizers too
+            self._keep_weight(weight)
         return [*super()._keep(value), *self._keep_class(type(value))]
 
+    def find_changed(self) -> list[torch.Tensor]:
+        """The tensors that were too large to copy, and have been written to."""
+        others = [pair for pair in self._skipped if id(pair[0]) not in self._kept_weights]
+        return [tensor for tensor, version in others if tensor._version != version]
+
     def _keep_array(self, value: Any) -> None:
-        if id(value) in self._weights:
+        if id(value) in self._weights or isinstance(value, nn.Parameter):
             self._keep_weight(value)
+        elif id(value) in self._kept_weights:
+            return
         elif value.nbytes <= min(NUM_BYTES, self._bytes_left):
             self._bytes_left -= value.nbytes
             super()._keep_array(value)
+        elif isinstance(value, torch.Tensor) and not value.is_inference():  # such a one has no version
+            self._skipped.append((value, value._version))
 
     def _keep_weight(self, weight: torch.Tensor) -> None:
         """Copy a weight to where it does not take the memory that the rehearsal is to measure."""
+        has_values = not weight.is_meta and not is_lazy(weight)
+        if not has_values or id(weight) in self._kept_weights:
+            return
+        self._kept_weights[id(weight)] = weight
         copied = weight.detach().to("cpu", copy=True)
-        gradient, wants_gradient = weight.grad, weight.requires_grad
-        if gradient is not None:
-            super()._keep_array(gradient)
+        gradient, wants_gradient = weight.grad if weight.is_leaf else None, weight.requires_grad
+        slopes = None if gradient is None else gradient.detach().to("cpu", copy=True)
 
         def restore() -> None:
             weight.detach().copy_(copied)
+            if not weight.is_leaf:
+                return
             weight.requires_grad_(wants_gradient)
             weight.grad = gradient
+            if gradient is not None and slopes is not None:
+                gradient.detach().copy_(slopes)
 
         self._restores.append(restore)
 
@@ -101,6 +123,16 @@ class KeptObjects(Kept):
                     self._restores.append(functools.partial(_set_back, base, name, value))
                     found.append(value)
         return found
+
+
+def _tensors_of(value: Any) -> list[torch.Tensor]:
+    """What a module itself or an optimizer holds."""
+    held: list[Any] = []
+    if isinstance(value, nn.Module):
+        held = [vars(value).get("_parameters", {}), vars(value).get("_buffers", {})]
+    elif isinstance(value, torch.optim.Optimizer):
+        held = [state for state in getattr(value, "state", {}).values() if isinstance(state, dict)]
+    return [entry for part in held for entry in part.values() if isinstance(entry, torch.Tensor)]
 
 
 def _functions_of(value: Any) -> list[FunctionType]:
