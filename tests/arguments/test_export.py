@@ -39,7 +39,7 @@ OWN = {
     "metrics_on",
     "hang_timeout",
     "per_device_train_tokens",
-    "pad_to_multiple_of",
+    "padding_multiple",
     "order_memory_limit",
     "dataloader_prefetch_to_device",
     "save_full_model",

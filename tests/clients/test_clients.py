@@ -152,3 +152,22 @@ def assert_same_results(ours: dict[str, Any], theirs: dict[str, Any], file: str)
     else:
         assert ours.keys() == theirs.keys(), file
         assert without_clocks(ours) == without_clocks(theirs), file
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="needs the extra clients")
+def test_no_setting_of_ours_has_the_name_of_a_librarys_own():
+    """A library that adds a field of that name to the arguments gives it another meaning, and other values."""
+    import dataclasses
+
+    import transformers
+    import trl
+
+    import footplate
+
+    original = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
+    ours = {field.name for field in dataclasses.fields(footplate.TrainingArguments)} - original
+    names = [name for name in dir(trl) if name.endswith("Config")]
+    configs = [kind for name in names if dataclasses.is_dataclass(kind := getattr(trl, name, None))]
+    assert len(configs) > 5
+    for config in configs:
+        assert not ours & ({field.name for field in dataclasses.fields(config)} - original), config

@@ -90,7 +90,7 @@ EVALUATED = {"eval_strategy": "steps", "eval_steps": 2}
     ("settings", "expected"),
     [
         ({}, 1),
-        ({"pad_to_multiple_of": 1}, 1),  # every width
+        ({"padding_multiple": 1}, 1),  # every width
         ({"gradient_accumulation_steps": 3}, 1),
         (EVALUATED, 2),
         ({"dataloader_drop_last": True}, 1),
@@ -190,7 +190,7 @@ def test_many_recompiles_are_warned_of_once_with_reason_and_settings(caplog):
             watch.report(time.time())
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    for part in (f"{MANY_RECOMPILES} of them", "size mismatch", "pad_to_multiple_of", "dataloader_drop_last"):
+    for part in (f"{MANY_RECOMPILES} of them", "size mismatch", "padding_multiple", "dataloader_drop_last"):
         assert part in warnings[0]
     compiled(torch.zeros(50), "a")
     assert watch.num_compiles == 2 + MANY_RECOMPILES  # no longer watched
@@ -230,17 +230,17 @@ def test_the_default_collator_pads_to_multiples_if_compiled(tmp_path):
     compiled = build(tmp_path, Bag(), torch_compile_backend="eager").data_collator
     assert isinstance(compiled, PaddingToMultiples)
     assert (compiled.pad_to_multiple_of, compiled.widest) == (64, 30)
-    asked = build(tmp_path, Bag(), pad_to_multiple_of=8).data_collator
+    asked = build(tmp_path, Bag(), padding_multiple=8).data_collator
     assert asked([{"input_ids": [1] * 9}])["input_ids"].shape == (1, 16)
 
 
 def test_a_collator_of_the_user_stays_and_a_setting_without_effect_is_named(tmp_path, caplog):
     given = DataCollatorWithPadding(build_tokenizer())
-    args = tiny.arguments(tmp_path, torch_compile_backend="eager", pad_to_multiple_of=16)
+    args = tiny.arguments(tmp_path, torch_compile_backend="eager", padding_multiple=16)
     trainer = Trainer(Bag(), args, data_collator=given)
     assert trainer.data_collator is given
     assert given.pad_to_multiple_of is None
-    assert "pad_to_multiple_of=16: no effect, because a data_collator was given" in caplog.text
+    assert "padding_multiple=16: no effect, because a data_collator was given" in caplog.text
 
 
 def test_the_model_limits_the_width_too(tmp_path):

@@ -40,7 +40,7 @@ NUMBERS: dict[str, Range] = {
     "per_device_train_batch_size": Range(1, whole=True),
     "per_device_eval_batch_size": Range(1, whole=True),
     "per_device_train_tokens": Range(1, whole=True, none=True),
-    "pad_to_multiple_of": Range(1, whole=True, none=True),
+    "padding_multiple": Range(1, whole=True, none=True),
     "gradient_accumulation_steps": Range(1, whole=True),
     "num_train_epochs": Range(0),
     "max_steps": Range(-math.inf, whole=True),  # 0 and less leave the end to num_train_epochs

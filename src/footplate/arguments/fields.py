@@ -287,7 +287,7 @@ class TrainingArguments(OldNamesAccepted):
         "Tokens of a micro-batch, padding included, instead of per_device_train_batch_size rows: batches "
         "hold rows of near-equal length, as many as fit.",
     )
-    pad_to_multiple_of: int | None = own(
+    padding_multiple: int | None = own(
         None,
         "Pad to a multiple of this where no data_collator is given; unset: 64 with torch_compile, else to "
         "the longest row.",

@@ -86,7 +86,7 @@ APPLIED: dict[str, str] = {
     "use_liger_kernel": _ROUNDING,
     "liger_kernel_config": _ROUNDING,
     "auto_find_batch_size": _ROUNDING,
-    "pad_to_multiple_of": _ROUNDING,
+    "padding_multiple": _ROUNDING,
     "full_determinism": _ROUNDING,
     "use_cpu": "continues on the other device " + _ROUNDING,
     "accelerator_config": _ROUNDING,

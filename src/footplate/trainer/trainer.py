@@ -203,10 +203,10 @@ def find_collator(
         from footplate.data.collators.multiples import build_padding
 
         config = getattr(model, "config", None)
-        return build_padding(processing_class, config, args.pad_to_multiple_of, args.torch_compile)
-    if args.pad_to_multiple_of is not None and args.should_log:
+        return build_padding(processing_class, config, args.padding_multiple, args.torch_compile)
+    if args.padding_multiple is not None and args.should_log:
         warn_once(
-            f"pad_to_multiple_of={args.pad_to_multiple_of}: no effect, because "
+            f"padding_multiple={args.padding_multiple}: no effect, because "
             f"{'a data_collator was given' if given is not None else 'no tokenizer was given to pad with'}. "
             "Set it in that collator, or pass a tokenizer as processing_class without a data_collator."
         )

@@ -125,7 +125,7 @@ class CompileWatch:
             logger.warning(
                 "torch compiled %d times in this run, %d of them because something had changed, which took "
                 "%.1f s in all. The last reason that it gives: %s. To fix this, pad to fewer widths "
-                "(pad_to_multiple_of=64, or a collator that pads to one length), leave out a last batch of "
+                "(padding_multiple=64, or a collator that pads to one length), leave out a last batch of "
                 "fewer rows (dataloader_drop_last=True), or turn torch_compile off.",
                 self.num_compiles,
                 self.num_recompiles,
