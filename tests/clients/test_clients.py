@@ -6,6 +6,7 @@ installed by the extra `clients`; `make test-slow` sees to that.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
+
+import footplate
 
 CLIENTS = Path(__file__).parent
 CLOCKS = ("_runtime", "_per_second", "step_time", "_preparation_time")
@@ -154,15 +158,10 @@ def assert_same_results(ours: dict[str, Any], theirs: dict[str, Any], file: str)
         assert without_clocks(ours) == without_clocks(theirs), file
 
 
-@pytest.mark.skipif(find_spec("trl") is None, reason="needs the extra clients")
 def test_no_setting_of_ours_has_the_name_of_a_librarys_own():
     """A library that adds a field of that name to the arguments gives it another meaning, and other values."""
-    import dataclasses
-
-    import transformers
+    assert find_spec("trl"), "trl is missing: pip install -e .[clients]"
     import trl
-
-    import footplate
 
     original = {field.name for field in dataclasses.fields(transformers.TrainingArguments)}
     ours = {field.name for field in dataclasses.fields(footplate.TrainingArguments)} - original
