@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     wait_for_slow_rank(number)
     (folder / f"{number}.json").write_text(json.dumps(seen))
     torch.distributed.barrier()
-    torch.distributed.destroy_process_group()  # at the end of a busy process its threads may be ended too late
+    torch.distributed.destroy_process_group()  # or its threads may end too late
 
 
 main(Path(sys.argv[1]))
