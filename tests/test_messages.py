@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PASSED_ON = {
     ("footplate.arguments.notices", "warn_once"): "words that the caller gives",
     ("footplate.arguments.values", "read_text"): "the errors of each type that was tried",
-    ("footplate.cli.plan", "plan_instead"): "no error: it carries the plan out of a script",
+    ("footplate.cli.first_train", "answer_instead"): "no error: it carries an answer out of a script",
     ("footplate.cli.rehearse", "train_once"): "the exit code of a process",
     ("footplate.data.saved_state", "plain_copy"): "the name of a type, for the error around it",
     ("footplate.data.stream_watch", "_warn"): "words that the caller gives",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from footplate.training.findings import CheckReport
@@ -45,43 +43,15 @@ def run(options: argparse.Namespace) -> int:
 RESUMING = ("model_path", "extend_to", "extend_to_epochs", "extend_to_steps")
 
 
-class _Checked(BaseException):
-    """Ends the script where it would train; not an Exception, which a script may catch."""
-
-    def __init__(self, report: CheckReport) -> None:
-        super().__init__()
-        self.report = report
-
-
 def check_script(options: argparse.Namespace) -> CheckReport | None:
     """What a rehearsal found at the script's first `train()`; None if the script failed before."""
-    import footplate
-    from footplate.cli.drive import drive, replacing
-    from footplate.trainer import Trainer
+    from footplate.cli.first_train import ask_at_first_train
     from footplate.trainer.checking import check_trainer
-    from footplate.voice import install_voice
 
-    install_voice()
-    if options.drive:
-        footplate.take_over()
-
-    def check_instead(
-        self: Trainer, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any
-    ) -> NoReturn:
+    def check(trainer: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> CheckReport:
         resumes = resume_from_checkpoint or any(kwargs.get(name) for name in RESUMING)
         # the script ends here: there is nobody for whom anything would have to be put back
-        raise _Checked(check_trainer(self, puts_back=False, resumes=bool(resumes)))
+        return check_trainer(trainer, puts_back=False, resumes=bool(resumes))
 
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(replacing(Trainer, train=check_instead))
-            if options.json:  # what the script prints must not be mixed with what was found
-                stack.enter_context(redirect_stdout(sys.stderr))
-            code = drive(options.script, options.arguments, is_module=False)
-    except _Checked as checked:
-        return checked.report
-    if code == 0:
-        raise ValueError(
-            f"{options.script} ended without calling Trainer.train(): there is nothing to check."
-        )
-    return None
+    report: CheckReport | None = ask_at_first_train(options, check, "check")
+    return report

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from footplate.planning import RunPlan
@@ -52,43 +51,22 @@ def run(options: argparse.Namespace) -> int:
     return 0 if plan.fits and saved.disk_needed <= saved.disk_free else 1
 
 
-class _Planned(BaseException):
-    """Ends the script where it would train; not an Exception, which a script may catch."""
-
-    def __init__(self, plan: RunPlan) -> None:
-        super().__init__()
-        self.plan = plan
-
-
 def plan_script(options: argparse.Namespace) -> RunPlan | None:
     """The plan of the script's first `train()`; None if the script failed."""
-    import footplate
-    from footplate.cli.drive import drive, replacing
+    from footplate.cli.first_train import ask_at_first_train
     from footplate.planning.empty_models import empty_models
-    from footplate.trainer import Trainer
-    from footplate.voice import install_voice
 
-    install_voice()
-    if options.drive:
-        footplate.take_over()
     wanted = {"world_size": options.ranks, "sharding": options.sharding}
     wanted |= {"memory": options.memory, "device": options.device}
 
-    def plan_instead(self: Trainer, *args: Any, **kwargs: Any) -> NoReturn:
-        raise _Planned(self.plan(**wanted))
+    def plan(trainer: Any, *args: Any, **kwargs: Any) -> RunPlan:
+        found: RunPlan = trainer.plan(**wanted)
+        return found
 
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(replacing(Trainer, train=plan_instead))
-            if options.json:  # what the script prints must not be mixed with the plan
-                stack.enter_context(redirect_stdout(sys.stderr))
-            if not options.real:
-                stack.enter_context(empty_models())
-            code = drive(options.script, options.arguments, is_module=False)
-    except _Planned as planned:
-        return planned.plan
-    if code == 0:
-        raise ValueError(f"{options.script} ended without calling Trainer.train(): there is nothing to plan.")
+    around = None if options.real else empty_models()
+    planned: RunPlan | None = ask_at_first_train(options, plan, "plan", around)
+    if planned is not None:
+        return planned
     if not options.real:
         print(
             "footplate: the model of the script had no memory and no values. If that is why it failed, use "
