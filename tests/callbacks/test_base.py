@@ -17,7 +17,7 @@ EVENTS = [
 
 def test_all_sixteen_events_exist_and_three_of_our_own():
     events = [name for name in vars(TrainerCallback) if name.startswith("on_")]
-    assert sorted(events) == sorted([*EVENTS, "on_round_end", "on_seal", "on_samples"])
+    assert sorted(events) == sorted([*EVENTS, "on_round_end", "on_seal", "on_samples", "on_note"])
 
 
 def test_every_event_has_the_parameters_of_the_original():

@@ -268,3 +268,32 @@ def test_a_wrapper_around_the_model_does_not_stop_the_journal(tmp_path):
     trainer.callback_handler.model = Parts()
     trainer.evaluate()
     assert [event["kind"] for event in read(tmp_path)] == ["begin", "log"]
+
+
+class Noting(TrainerCallback):
+    """Keeps a note at every update, and hears of those that are kept."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, note: Any = None, **kwargs: Any) -> None:
+        note("weather", wind=state.global_step)
+
+    def on_note(
+        self, args: Any, state: Any, control: Any, kind: str = "", values: Any = None, **kw: Any
+    ) -> None:
+        self.heard.append((kind, values))
+
+
+def test_a_note_of_a_callback_is_written_and_told_to_all(tmp_path):
+    noting = Noting()
+    trainer = build(tmp_path, noting)
+    trainer.train()
+    assert [(e["step"], e["wind"]) for e in read(tmp_path, "weather")] == [(n, n) for n in range(1, 7)]
+    assert noting.heard == [("weather", {"wind": n}) for n in range(1, 7)]
+
+
+def test_a_note_cannot_take_the_place_of_an_event_of_the_run(tmp_path):
+    trainer = build(tmp_path)
+    with pytest.raises(ValueError, match=r"note\('end'\).*Choose another one"):
+        trainer.callback_handler.extras["note"]("end", step=3)

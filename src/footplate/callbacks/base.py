@@ -66,6 +66,8 @@ class TrainerCallback:
         logs                  on_log
         seconds               on_log: where the time went since the last log, by part of the loop
         samples source        on_samples: rows with the model's predictions, and where the rows are from
+        kind values           on_note: what was measured, and its values
+        note                  a function `(kind, **values)` that keeps such a note and tells all callbacks
         checkpoint            on_seal: the folder, and as checkpoint_step the update it was saved at
         plan                  on_train_begin: the numbers of this run, `training.plan.TrainingPlan`
         resumed_from          on_train_begin: the checkpoint that it resumes from, or None
@@ -174,6 +176,11 @@ class TrainerCallback:
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl | None:
         """`SampleCallback` shows rows; `samples` holds them."""
+
+    def on_note(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl | None:
+        """Something was measured that is no metric; `kind` says what, `values` hold it."""
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

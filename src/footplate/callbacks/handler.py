@@ -24,12 +24,12 @@ UPDATE_EVENTS = (
 STEP_EVENTS = (*UPDATE_EVENTS, "on_seal")
 REPORT_EVENTS = (
     *("on_train_begin", "on_epoch_begin", "on_log", "on_evaluate", "on_round_end", "on_prediction_step"),
-    *("on_save", "on_samples"),
+    *("on_save", "on_samples", "on_note"),
 )
 # These are called so often that a look at every class each time would slow training down.
 FREQUENT_EVENTS = frozenset((*UPDATE_EVENTS, "on_prediction_step", "on_log"))
 # The API does not have these, so a callback need not have a method for them.
-OWN_EVENTS = ("on_round_end", "on_seal", "on_samples")
+OWN_EVENTS = ("on_round_end", "on_seal", "on_samples", "on_note")
 
 
 def find_listener(callback: Any, event: str) -> Listener | None:
@@ -251,6 +251,7 @@ class CallbackHandler(TrainerCallback):
     on_round_end = _event("on_round_end")
     on_seal = _event("on_seal")
     on_samples = _event("on_samples")
+    on_note = _event("on_note")
     on_push_begin = _event("on_push_begin")
 
     # These three take what they report by position too, as in the API.

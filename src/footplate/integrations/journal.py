@@ -29,6 +29,8 @@ MAX_LINE_BYTES = 1 << 26  # a block of samples may be long; a longer line is lef
 #   warning  "step", "level", "message", "tracker" (that it is about, or null), "is_off" (switched off)
 #   end      "step", "metrics", "stopped_by" (before the last update: a signal or "max_time", or null):
 #            training has ended
+# Any other kind is a note (`on_note`): something that was measured and is no metric, with values of its own.
+KINDS = ("begin", "log", "predict", "samples", "save", "warning", "end")
 
 
 class Journal:

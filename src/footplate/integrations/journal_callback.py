@@ -95,6 +95,14 @@ class JournalCallback(TrainerCallback):
             source, rows = kwargs.get("source", "eval"), kwargs.get("samples") or []
             journal.write("samples", step=state.global_step, source=source, rows=rows)
 
+    def on_note(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Write what was measured, as an event of its own kind."""
+        journal = self._begin(args, state, kwargs)
+        if journal is not None:
+            journal.write(kwargs["kind"], step=state.global_step, **kwargs["values"])
+
     def on_seal(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from footplate.integrations.journal import KINDS
+from footplate.report.notes import KEEPERS, Keeper
 from footplate.report.plain import (
     as_mapping,
     as_number,
@@ -56,6 +58,7 @@ class RunData:
         self.moments: Spaced[Moment] = Spaced(1000, lambda moment: moment.step)
         self.parts = TimeParts()
         self.ranks = RankTable()
+        self.notes: dict[str, Keeper] = {kind: make() for kind, make in KEEPERS.items()}
         self.samples: Spaced[dict[str, Any]] = Spaced(MAX_BLOCKS, lambda block: int(block["step"]))
         self.saves: dict[int, str] = {}
         self.best: tuple[int, float | None] | None = None
@@ -74,7 +77,7 @@ class RunData:
     def add(self, event: Mapping[str, Any]) -> None:
         """Add one event of the journal; an event of an unknown kind or with a wrong step is ignored."""
         kind, step = event.get("kind"), event.get("step", 0)
-        add_this = getattr(self, f"_add_{kind}", None)
+        add_this = self._find_adder(kind)
         if add_this is None or not isinstance(step, int) or (self._is_ignored and kind != "begin"):
             return
         if self._pending and kind not in ("begin", "warning"):
@@ -86,6 +89,11 @@ class RunData:
         time = as_number(event.get("time"))
         if time is not None:
             self.first_time, self.last_time = self.first_time or time, time
+
+    def _find_adder(self, kind: Any) -> Callable[[Mapping[str, Any]], None] | None:
+        if kind in self.notes:
+            return self.notes[kind].add
+        return getattr(self, f"_add_{kind}") if kind in KINDS else None
 
     # ---- one method for each kind of event ----
 
@@ -121,7 +129,7 @@ class RunData:
     def _cut(self, point: ResumePoint) -> None:
         """Drop what a resumed run makes again."""
         curves: list[Any] = list(self.curves.values())
-        for records in (*curves, self.moments, self.parts, self.samples):
+        for records in (*curves, self.moments, self.parts, self.samples, *self.notes.values()):
             records.cut(point)
         self.saves = {step: name for step, name in self.saves.items() if point.keeps(step)}
         self.resumed_at = point.keep(self.resumed_at, lambda step: step)
@@ -252,6 +260,7 @@ class RunData:
             "parts": self.parts.to_plain(),
             "ranks": self.ranks.to_plain(),
             "samples": choose_blocks(self.samples.items, num_characters),
+            "notes": {kind: keeper.to_plain() for kind, keeper in self.notes.items()},
             "checkpoints": self._list_checkpoints(),
             "best": self.find_best(),
             "summary": self.summary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from footplate.distributed.strategy import build_strategy
 from footplate.evaluation.memory import TrainerMemoryTracker
 from footplate.evaluation.memory_limit import parse_memory_limit
 from footplate.evaluation.streaming import is_streaming
+from footplate.integrations.journal import KINDS
 from footplate.integrations.journal_callback import JournalCallback
 from footplate.integrations.registry import build_trackers
 from footplate.samples.predictor import Predictor, name_eval_sets
@@ -236,7 +238,17 @@ def build_handler(trainer: Trainer, callbacks: list[Any]) -> CallbackHandler:
     # weak: the handler belongs to the Trainer and must not keep it alive
     handler.weak_extras["trainer"] = weakref.ref(trainer)
     handler.extras["predictor"] = build_predictor(weakref.proxy(trainer))
+    handler.extras["note"] = functools.partial(keep_note, weakref.proxy(trainer))
     return handler
+
+
+def keep_note(trainer: Trainer, kind: str, **values: Any) -> None:
+    """Tell every callback what was measured; the journal keeps it, and the report may show it."""
+    if kind in KINDS:
+        raise ValueError(
+            f"note({kind!r}): the journal uses this word itself. Choose another one than {KINDS}."
+        )
+    trainer._event("on_note", kind=kind, values=values)
 
 
 def build_predictor(trainer: Trainer) -> Predictor:
