@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -146,3 +147,18 @@ def test_a_shell_completes_tasks_and_flags(capsys, tmp_path):
         command = f"source {script}; COMP_WORDS=({words}){ask}"
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
         assert done.stdout.split() == [expected]
+
+
+@pytest.mark.parametrize("command", ["inspect", "predict"])
+def test_a_command_leaves_no_temporary_folder(finished, tmp_path, command):
+    words = {
+        "inspect": ["classification", "--train_file", finished / "train.csv", *small.from_scratch("bert")],
+        "predict": [finished / "out", "--input", finished / "train.csv"],
+    }[command]
+    subprocess.run(
+        [sys.executable, "-m", "footplate", command, *map(str, words)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert list(tmp_path.glob("footplate-*")) == []

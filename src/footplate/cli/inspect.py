@@ -31,12 +31,14 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger("footplate").setLevel(logging.WARNING)
     name, words = read_task_name(words)
     counts, words = take_option(words, "--rows")
-    if not any(word.startswith("--output_dir") for word in words):
-        words = [*words, "--output_dir", tempfile.mkdtemp(prefix="footplate-")]
-    recipe = parse_flags(find_recipe(name), words)
-    files = recipe.files()
-    recipe.args.do_train = "train" in files or recipe.data.dataset_name is not None
-    recipe.args.do_eval, recipe.args.do_predict = "validation" in files, "test" in files
-    for line in inspect_task(recipe, int(counts[-1]) if counts else 2, Painter(sys.stdout.isatty())):
-        print(line)
+    num_rows = int(counts[-1]) if counts else 2
+    with tempfile.TemporaryDirectory(prefix="footplate-") as folder:
+        if not any(word.startswith("--output_dir") for word in words):
+            words = [*words, "--output_dir", folder]
+        recipe = parse_flags(find_recipe(name), words)
+        files = recipe.files()
+        recipe.args.do_train = "train" in files or recipe.data.dataset_name is not None
+        recipe.args.do_eval, recipe.args.do_predict = "validation" in files, "test" in files
+        for line in inspect_task(recipe, num_rows, Painter(sys.stdout.isatty())):
+            print(line)
     return 0

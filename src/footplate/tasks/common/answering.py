@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,10 +66,22 @@ def load_answerer(folder: str, output_dir: str | None = None, flags: Sequence[st
         output_dir: Where answers that are files go; default: a temporary folder.
         flags: Flags of the task that differ from those of the run, as `name=value`.
     """
-    _, recipe = load_recipe(Path(folder), output_dir or tempfile.mkdtemp(prefix="footplate-"), flags)
+    _, recipe = load_recipe(Path(folder), output_dir or make_temporary(), flags)
     recipe.config = load_config(recipe)
     recipe.processor = load_processor(recipe, ())
     return Answerer(recipe, load_model(recipe))
+
+
+def make_temporary() -> str:
+    """A folder that stays if answers are written into it, and else is gone when the process ends."""
+    folder = tempfile.mkdtemp(prefix="footplate-")
+    atexit.register(_remove_if_empty, folder)
+    return folder
+
+
+def _remove_if_empty(folder: str) -> None:
+    with suppress(OSError):  # it has files, or somebody has removed it
+        os.rmdir(folder)
 
 
 def answer_lines(answerer: Answerer, lines: Iterable[str]) -> Iterator[Row]:

@@ -39,9 +39,9 @@ def load_recipe(folder: Path, output_dir: str, flags: Sequence[str] = ()) -> tup
     if not (folder / "config.json").is_file() and not adapter.is_file():
         raise TaskError(f"{folder} holds no model. Has the run ended? Name one of its checkpoints.")
     name = str(read_settings(home / RUN_FILE)["task"])
-    words = [str(home / RUN_FILE), "--output_dir", output_dir, "--report_to", "none", "--model_name_or_path"]
+    words = [str(home / RUN_FILE), "--output_dir", output_dir, "--report_to", "none", "--report", "false"]
     settings = {"do_train": False, "do_eval": False, "do_predict": False, "eval_strategy": "no"}
-    words += [str(folder), *(f"--{key}={value}" for key, value in settings.items())]
+    words += ["--model_name_or_path", str(folder), *(f"--{key}={value}" for key, value in settings.items())]
     words += ["--load_best_model_at_end=False", "--disable_tqdm=True", "--save_strategy=no"]
     recipe = parse_flags(find_recipe(name), [*words, *(f"--{flag}" for flag in flags)])
     forget_origins(recipe, str(folder))
