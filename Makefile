@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # All cores; tests/conftest.py keeps a small selection in one process. Idle workers take tests from busy ones.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: help demo test test-slow coverage lint types size docs notebooks bench bench-all growth clean
+.PHONY: help demo test test-slow coverage lint types size docs notebooks bench bench-all growth dist clean
 
 help:
 	@echo "make demo       train a small question-answering model on text it makes up, and show what it says"
@@ -25,6 +25,7 @@ help:
 	@echo "make size       count code, comments and what the Trainer holds, beside the limits"
 	@echo "make docs       build the documentation as a site in site/, and check every link in it"
 	@echo "make notebooks  make docs/notebooks/ from the pages again"
+	@echo "make dist       build the wheel and the source package into dist/, and check them as an index would"
 	@echo "make bench      footplate beside the loop of an expert: what is reached and what is not, in minutes"
 	@echo "make bench-all  every other benchmark, with transformers, Lightning and Accelerate: more than an hour"
 	@echo "make growth     how cost grows with tensors, rows, lines and checkpoints; draws docs/images/growth-*.svg"
@@ -74,6 +75,11 @@ types: $(VENV)/.dev
 
 size:
 	@$(PYTHON) tools/size.py $(ARGS)
+
+dist: $(VENV)/.dev
+	rm -rf dist build
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 docs: $(VENV)/.docs
 	$(BIN)/python tools/build_site.py

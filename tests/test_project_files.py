@@ -27,7 +27,14 @@ def test_the_citation_names_version_and_licence_of_the_package():
     assert [author["name"] for author in citation["authors"]] == ["footplate maintainers"]
     assert citation["version"] == footplate.__version__
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'license = {{ text = "{citation["license"]}" }}' in project
+    assert f'\nlicense = "{citation["license"]}"\n' in project
+
+
+def test_the_newest_entry_of_the_changelog_is_that_of_the_version():
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    version, date = re.fullmatch(r"(\S+) \((\d{4}-\d\d-\d\d)\)", headings[0]).groups()
+    citation = read(ROOT / "CITATION.cff")
+    assert (version, date) == (footplate.__version__, str(citation["date-released"]))
 
 
 def test_the_forms_are_those_of_bugs_and_wishes():

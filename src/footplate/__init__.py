@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from footplate.homes import find_homes
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from footplate.public import *  # noqa: F403
