@@ -38,15 +38,6 @@ def run_page(tmp_path, monkeypatch):
     return run
 
 
-def test_the_complete_run_of_the_readme_learns_the_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(code_blocks(ROOT / "README.md")[0], names)
-    assert (tmp_path / "runs" / "line" / "model.safetensors").is_file()
-    assert names["trainer"].evaluate()["eval_mean_error"] < 0.05
-    assert "eval_mean_error" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("document", ["README.md", "docs/index.md"])
 def test_the_import_that_changes_can_be_made_before_and_after(document):
     (diff,) = re.findall(r"```diff\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -55,7 +55,7 @@ def test_a_translation_has_the_content_of_the_original(name):
 def test_a_translation_leaves_no_paragraph_untranslated(name):
     script = TRANSLATIONS[name]
     assert find_paragraphs_without(script, (ROOT / name).read_text(encoding="utf-8")) == []
-    assert len(find_paragraphs_without(script, ORIGINAL)) > 20
+    assert len(find_paragraphs_without(script, ORIGINAL)) > 14
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_translation_leaves_no_paragraph_untranslated(name):
     [
         ("## Limits", "### Limits", "headings"),
         ("make demo ", "make dome ", "code blocks"),
-        ("num_train_epochs=20", "num_train_epochs=21", "code blocks"),
+        ("pip install torch", "pip install jax", "code blocks"),
         ("| 2.07 |", "| 2.06 |", "numbers"),
         ("**0.90**", "0.90", "bold"),
         ("docs/scale.md#what-was-not-tried", "docs/scale.md", "links"),
         ("docs/images/report.png", "docs/images/phone.png", "links"),
         ("small, fast", "fast, small", None),
-        ("`fsdp=True`", "", "code"),
+        ("`debug`", "", "code"),
         ("- It is young", "It is young", "list entries"),
     ],
 )
