@@ -202,7 +202,7 @@ def _join(norms: Sequence[float | None], entry: Entry) -> float | None:
 
 
 def to_json(value: float | None) -> float | str | None:
-    """A number with three significant digits; what is not finite is text, as strict JSON knows no such number."""
+    """A number with three significant digits; one that is not finite is text, as strict JSON has none."""
     if value is None or math.isfinite(value):
         return None if value is None else float(f"{value:.3g}")
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
