@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from footplate.words import keep_end
+
 MAX_ENTRIES, MAX_NAME = 500, 200
 FEW = 10  # so few entries say little of a large model
 
@@ -42,7 +44,7 @@ def plan_entries(owned: Sequence[tuple[str, int]], max_entries: int = MAX_ENTRIE
     for label, (_, num_parameters) in zip(labels, owned, strict=True):
         places.setdefault(label, []).extend(range(first, first + num_parameters))
         first += num_parameters
-    return [Entry(_shorten(label), own) for label, own in places.items()]
+    return [Entry(keep_end(label, MAX_NAME), own) for label, own in places.items()]
 
 
 def _join_neighbours(names: Sequence[str], max_entries: int) -> list[str]:
@@ -72,8 +74,3 @@ def _depth_of(name: str) -> int:
 
 def _cut(name: str, depth: int) -> str:
     return ".".join(name.split(".")[:depth])
-
-
-def _shorten(name: str) -> str:
-    """A long name without its beginning: its end tells it apart from others."""
-    return name if len(name) <= MAX_NAME else "…" + name[1 - MAX_NAME :]

@@ -1,0 +1,107 @@
+"""Gradient norm, update ratio and weight norm of each module over the steps of a run, for a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from footplate.report.plain import as_number
+from footplate.report.series import Spaced
+from footplate.resumed import ResumePoint
+from footplate.words import keep_end
+
+MAX_COLUMNS, MAX_ROWS, MAX_NAME = 200, 500, 200
+MAX_NAMED = 20  # of the values that are not finite
+LARGEST_STEP = 2**53  # a browser counts no further
+VALUES = ("grad_norm", "update_ratio", "weight_norm")
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+
+
+class Column(NamedTuple):
+    """What was measured of one update."""
+
+    step: int
+    names: Sequence[str]
+    values: dict[str, list[Any]]
+
+
+class ModuleTable:
+    """Some of the measured updates of a run, evenly spaced, and which values of all were not finite."""
+
+    def __init__(self) -> None:
+        self._columns: Spaced[Column] = Spaced(MAX_COLUMNS, lambda column: column.step)
+        self._names: Sequence[str] = ()  # of the columns to come, until there are others
+        self._not_finite: list[tuple[int, str, str]] = []  # the first of them: step, module, value
+        self._num_not_finite = 0
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add what was measured of one update; names come with the first one, and with others."""
+        names, step = event.get("names"), event.get("step")
+        if names is not None:
+            self._names = read_names(names)
+        values = {kind: event.get(kind) for kind in VALUES}
+        is_step = type(step) is int and 0 <= step <= LARGEST_STEP
+        if not is_step or not self._names or not all(map(self._fits, values.values())):
+            return
+        last = self._columns.last
+        if last is not None and last.step >= step:
+            self.cut(ResumePoint(step - 1))
+        plain = {kind: [_plain(value) for value in given or ()] for kind, given in values.items()}
+        self._columns.add(Column(step, self._names, plain))
+        for kind, given in plain.items():
+            for name, value in zip(self._names, given, strict=True):
+                if value in NOT_FINITE:
+                    self._num_not_finite += 1
+                    if len(self._not_finite) < MAX_NAMED:
+                        self._not_finite.append((step, name, kind))
+
+    def _fits(self, given: Any) -> bool:
+        """Whether there is one value for each name."""
+        return isinstance(given, list) and len(given) == len(self._names)
+
+    def cut(self, point: ResumePoint) -> None:
+        """Drop what a resumed run makes again."""
+        self._columns.cut(point)
+        kept = point.keep(self._not_finite, lambda entry: entry[0])
+        if len(kept) < len(self._not_finite):
+            self._not_finite, self._num_not_finite = kept, len(kept)
+
+    def to_plain(self) -> dict[str, Any] | None:
+        """Steps, modules, and of each kind of value one list per step; None if nothing was measured."""
+        columns = self._columns.items
+        if not columns:
+            return None
+        # the newest first: it has the order of the model, and others may have been trained before
+        names = list(dict.fromkeys(name for column in reversed(columns) for name in column.names))[:MAX_ROWS]
+        return {
+            "names": names,
+            "steps": [column.step for column in columns],
+            **{kind: [_arrange(column, kind, names) for column in columns] for kind in VALUES},
+            "not_finite": [list(entry) for entry in self._not_finite],
+            "num_not_finite": self._num_not_finite,
+        }
+
+
+def read_names(given: Any) -> Sequence[str]:
+    """Names of modules, each of them once; none if they are not names."""
+    if not isinstance(given, list) or len(given) > MAX_ROWS:
+        return ()
+    names = [keep_end(name, MAX_NAME) for name in given if isinstance(name, str)]
+    return names if len(set(names)) == len(given) else ()
+
+
+def _arrange(column: Column, kind: str, names: Sequence[str]) -> list[Any]:
+    """The values of a step in the order of `names`."""
+    values = column.values[kind]
+    if column.names == names:
+        return values
+    by_name = dict(zip(column.names, values, strict=True))
+    return [by_name.get(name) for name in names]
+
+
+def _plain(value: Any) -> float | str | None:
+    """A number of 0 or more, a word for what is not finite, or None."""
+    if isinstance(value, str):
+        return value if value in NOT_FINITE else None
+    number = as_number(value)
+    return number if number is not None and number >= 0 else None
