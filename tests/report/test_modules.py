@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from footplate.report import read_modules
 from footplate.report.data import RunData
 from footplate.report.glance import Glance
 from footplate.report.modules import MAX_COLUMNS, MAX_NAMED, MAX_ROWS, ModuleTable
@@ -139,6 +140,24 @@ def test_long_names_keep_their_ends():
     found = table_of(note(1, names=names)).to_plain()["names"]
     assert [len(name) for name in found] == [200] * 3
     assert all(name.endswith(end) for name, end in zip(found, NAMES, strict=True))
+
+
+def test_everything_that_was_measured_is_read_back(written):
+    written.begin()
+    for step in range(1, 501):
+        written.write(**note(step, names=NAMES if step == 1 else None, weight_norm=[1.0, "Infinity", None]))
+    written.begin(first_step=400)
+    written.write(**note(401, names=NAMES))
+    found = read_modules(written.folder)
+    assert found["names"] == NAMES
+    assert found["steps"] == [*range(1, 402)]
+    assert found["weight_norm"][0] == [1.0, math.inf, None]
+    assert found["grad_norm"][399] == [0.1, 0.2, 400]
+
+
+def test_reading_back_what_was_not_measured_names_the_setting(finished):
+    with pytest.raises(ValueError, match="module_stats_steps=50"):
+        read_modules(finished.folder)
 
 
 def test_a_list_of_runs_does_not_read_the_modules(written):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from footplate.integrations.journal import JOURNAL_NAME, last_run, read_events
 from footplate.report.plain import as_number
 from footplate.report.series import Spaced
 from footplate.resumed import ResumePoint
@@ -13,6 +17,7 @@ from footplate.words import keep_end
 MAX_COLUMNS, MAX_ROWS, MAX_NAME = 200, 500, 200
 MAX_NAMED = 20  # of the values that are not finite
 LARGEST_STEP = 2**53  # a browser counts no further
+KIND = "modules"  # of the events that hold them
 VALUES = ("grad_norm", "update_ratio", "weight_norm")
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
@@ -26,22 +31,27 @@ class Column(NamedTuple):
 
 
 class ModuleTable:
-    """Some of the measured updates of a run, evenly spaced, and which values of all were not finite."""
+    """Some of the measured updates of a run, evenly spaced, and which values of all were not finite.
 
-    def __init__(self) -> None:
-        self._columns: Spaced[Column] = Spaced(MAX_COLUMNS, lambda column: column.step)
+    Args:
+        capacity: How many updates are kept at most.
+    """
+
+    def __init__(self, capacity: int = MAX_COLUMNS) -> None:
+        self._columns: Spaced[Column] = Spaced(capacity, lambda column: column.step)
         self._names: Sequence[str] = ()  # of the columns to come, until there are others
         self._not_finite: list[tuple[int, str, str]] = []  # the first of them: step, module, value
         self._num_not_finite = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add what was measured of one update; names come with the first one, and with others."""
-        names, step = event.get("names"), event.get("step")
+        names, step = event.get("names"), event.get("step", -1)
         if names is not None:
             self._names = read_names(names)
         values = {kind: event.get(kind) for kind in VALUES}
-        is_step = type(step) is int and 0 <= step <= LARGEST_STEP
-        if not is_step or not self._names or not all(map(self._fits, values.values())):
+        if type(step) is not int or not 0 <= step <= LARGEST_STEP:
+            return
+        if not self._names or not all(map(self._fits, values.values())):
             return
         last = self._columns.last
         if last is not None and last.step >= step:
@@ -80,6 +90,35 @@ class ModuleTable:
             "not_finite": [list(entry) for entry in self._not_finite],
             "num_not_finite": self._num_not_finite,
         }
+
+
+def read_modules(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `module_stats_steps` has measured in the last run of a folder, of every measured update.
+
+    Args:
+        folder: The `output_dir` of the run.
+
+    Returns:
+        `names` of the modules, `steps`, and as `grad_norm`, `weight_norm` and `update_ratio` a list for each
+        step, with a number for each module; None where there is none.
+    """
+    path = Path(folder, JOURNAL_NAME)
+    table = ModuleTable(sys.maxsize)
+    for event in last_run(event for event in read_events(path) if event["kind"] in ("begin", KIND)):
+        if event["kind"] == KIND:
+            table.add(event)
+    plain = table.to_plain()
+    if plain is None:
+        raise ValueError(
+            f"{path} holds no measurements of modules. Train with module_stats_steps=50, for example, and leave "
+            "report at True."
+        )
+    read = {kind: [[_read(value) for value in column] for column in plain[kind]] for kind in VALUES}
+    return {"names": plain["names"], "steps": plain["steps"], **read}
+
+
+def _read(value: Any) -> Any:
+    return float(value) if isinstance(value, str) else value
 
 
 def read_names(given: Any) -> Sequence[str]:
