@@ -73,6 +73,8 @@ def test_values_that_are_not_finite_are_counted_though_their_column_is_thinned_o
         table.add(note(step, weight_norm=["NaN"] * 3))
     assert len(table.to_plain()["not_finite"]) == MAX_NAMED
     assert table.to_plain()["num_not_finite"] == 3 * 99
+    table.cut(ResumePoint(450))
+    assert table.to_plain()["num_not_finite"] == 3 * 50
 
 
 def test_a_resume_drops_what_is_made_again(written):

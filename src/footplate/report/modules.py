@@ -41,7 +41,7 @@ class ModuleTable:
         self._columns: Spaced[Column] = Spaced(capacity, lambda column: column.step)
         self._names: Sequence[str] = ()  # of the columns to come, until there are others
         self._not_finite: list[tuple[int, str, str]] = []  # the first of them: step, module, value
-        self._num_not_finite = 0
+        self._counts: list[tuple[int, int]] = []  # of them, by step, where there are any
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Add what was measured of one update; names come with the first one, and with others."""
@@ -58,12 +58,18 @@ class ModuleTable:
             self.cut(ResumePoint(step - 1))
         plain = {kind: [_plain(value) for value in given or ()] for kind, given in values.items()}
         self._columns.add(Column(step, self._names, plain))
-        for kind, given in plain.items():
-            for name, value in zip(self._names, given, strict=True):
-                if value in NOT_FINITE:
-                    self._num_not_finite += 1
-                    if len(self._not_finite) < MAX_NAMED:
-                        self._not_finite.append((step, name, kind))
+        self._note_not_finite(step, plain)
+
+    def _note_not_finite(self, step: int, values: dict[str, list[Any]]) -> None:
+        found = [
+            (step, name, kind)
+            for kind, given in values.items()
+            for name, value in zip(self._names, given, strict=True)
+            if value in NOT_FINITE
+        ]
+        if found:
+            self._counts.append((step, len(found)))
+            self._not_finite += found[: MAX_NAMED - len(self._not_finite)]
 
     def _fits(self, given: Any) -> bool:
         """Whether there is one value for each name."""
@@ -72,9 +78,8 @@ class ModuleTable:
     def cut(self, point: ResumePoint) -> None:
         """Drop what a resumed run makes again."""
         self._columns.cut(point)
-        kept = point.keep(self._not_finite, lambda entry: entry[0])
-        if len(kept) < len(self._not_finite):
-            self._not_finite, self._num_not_finite = kept, len(kept)
+        self._not_finite = point.keep(self._not_finite, lambda entry: entry[0])
+        self._counts = point.keep(self._counts, lambda entry: entry[0])
 
     def to_plain(self) -> dict[str, Any] | None:
         """Steps, modules, and of each kind of value one list per step; None if nothing was measured."""
@@ -88,7 +93,7 @@ class ModuleTable:
             "steps": [column.step for column in columns],
             **{kind: [_arrange(column, kind, names) for column in columns] for kind in VALUES},
             "not_finite": [list(entry) for entry in self._not_finite],
-            "num_not_finite": self._num_not_finite,
+            "num_not_finite": sum(count for _, count in self._counts),
         }
 
 
@@ -110,8 +115,8 @@ def read_modules(folder: str | os.PathLike[str]) -> dict[str, Any]:
     plain = table.to_plain()
     if plain is None:
         raise ValueError(
-            f"{path} holds no measurements of modules. Train with module_stats_steps=50, for example, and leave "
-            "report at True."
+            f"{path} holds no measurements of modules. Train with module_stats_steps=50, for example, and "
+            "with report=True."
         )
     read = {kind: [[_read(value) for value in column] for column in plain[kind]] for kind in VALUES}
     return {"names": plain["names"], "steps": plain["steps"], **read}
