@@ -223,6 +223,31 @@ def test_a_resumed_run_measures_the_same_updates(tmp_path):
     assert whole == cut
 
 
+@pytest.mark.parametrize("event", ["on_pre_optimizer_step", "on_optimizer_step", "on_note", "on_step_end"])
+def test_a_run_that_was_killed_in_a_measured_update_measures_it_again(tmp_path, event):
+    def kill(args, state, control, **kwargs):
+        if state.global_step + event.endswith("optimizer_step") == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    killer = TrainerCallback()
+    setattr(killer, event, kill)
+    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 8, "save_in_background": False}
+    child = os.fork()
+    if child == 0:
+        try:
+            train(tmp_path / "killed", every=3, callbacks=[killer], **settings)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    resumed = train(tmp_path / "killed", every=3, resume="auto", **settings)
+    whole = train(tmp_path / "whole", every=3, max_steps=8)
+    assert [note["step"] for note in notes_of(tmp_path / "killed")] == [3, 6]
+    assert notes_of(tmp_path / "killed") == notes_of(tmp_path / "whole")
+    for own, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
 def test_an_error_after_the_step_loses_no_note(tmp_path):
     class Fails(TrainerCallback):
         def on_optimizer_step(self, args, state, control, **kwargs):
