@@ -125,6 +125,14 @@ def test_a_hundred_updates_read_nothing_and_a_log_reads_at_most_twice(tmp_path, 
     assert all(count <= 2 for count in logs), found
 
 
+@pytest.mark.parametrize("settings", [{}, {"gradient_accumulation_steps": 4}], ids=str)
+def test_measuring_modules_reads_once_in_each_measured_update_and_nothing_in_others(tmp_path, settings):
+    found, steps = train(tmp_path, {"module_stats_steps": 10, **settings})
+    reads = [found[begin:end] for begin, end in zip(steps[::2], steps[1::2], strict=True)]
+    assert reads[9::10] == [["tolist"]] * 10
+    assert not any(read for place, read in enumerate(reads, start=1) if place % 10)
+
+
 def test_a_read_is_seen():
     value = torch.ones(3)
     with HostReads() as reads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from footplate.words import is_true, parse_bytes, read_flag, string_to_bool
+from footplate.words import is_true, keep_end, parse_bytes, read_flag, string_to_bool
 
 TRUE = ["1", "true", "T", "yes", "Y", "ON", "True"]
 FALSE = ["0", "false", "F", "no", "N", "Off"]
@@ -50,3 +50,8 @@ def test_a_size_is_read_as_bytes(text, num_bytes):
 @pytest.mark.parametrize("text", ["", "GB", "5XB", "5i", "-1GB", "1e3", "five", "\uff15GB"])
 def test_what_is_no_size_has_no_bytes(text):
     assert parse_bytes(text) is None
+
+
+def test_a_long_text_keeps_its_end():
+    assert keep_end("model.layer", 11) == "model.layer"
+    assert keep_end("model.layer", 6) == "…layer"

@@ -46,3 +46,8 @@ def format_bytes(num_bytes: float) -> str:
             value = num_bytes / size
             return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
     return f"{num_bytes:.0f} B"
+
+
+def keep_end(text: str, length: int) -> str:
+    """The text, cut at its beginning to so many characters: long names differ at their ends."""
+    return text if len(text) <= length else "…" + text[len(text) - length + 1 :]

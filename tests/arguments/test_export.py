@@ -32,6 +32,7 @@ OWN = {
     "eval_memory_limit",
     "show_samples",
     "report",
+    "module_stats_steps",
     "save_in_background",
     "save_on_error",
     "save_makes_room",

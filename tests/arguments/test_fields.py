@@ -34,6 +34,7 @@ OWN_FIELDS = [
     "eval_memory_limit",
     "show_samples",
     "report",
+    "module_stats_steps",
     "save_in_background",
     "save_on_error",
     "save_makes_room",

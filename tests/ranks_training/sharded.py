@@ -42,7 +42,7 @@ def train(folder: Path, checkpoint: Path | None = None, **settings: Any) -> tupl
         per_device_eval_batch_size=2,
         use_cpu=True,
         disable_tqdm=True,
-        **settings,
+        **{"module_stats_steps": 2, **settings},
     )
     rows = make_rows(8 * comm.world_size())  # two updates per epoch
     count = lambda prediction: {"rows": len(prediction.label_ids)}  # noqa: E731
@@ -77,7 +77,7 @@ def main() -> None:
     trainer, found["fsdp"] = train(root / "fsdp", **SHARDS)
     found["shard"] = type(next(trainer.model.parameters())).__name__
     found["enabled"] = trainer.is_fsdp_enabled
-    found["fsdp -> fsdp"] = go_on(root / "fsdp", root / "fsdp_fsdp", **SHARDS)
+    found["fsdp -> fsdp"] = go_on(root / "fsdp", root / "fsdp_fsdp", module_stats_steps=None, **SHARDS)
     found["fsdp -> ddp"] = go_on(root / "fsdp", root / "fsdp_ddp")
     found["ddp -> fsdp"] = go_on(root / "ddp", root / "ddp_fsdp", **SHARDS)
     _, found["best"] = train(

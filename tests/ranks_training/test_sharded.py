@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from footplate.checkpoint.consolidate import consolidate
 from footplate.checkpoint.seal import verify_checkpoint
+from footplate.integrations.journal import last_run, read_events
 from ranks import torchrun
 
 
@@ -30,6 +32,11 @@ def found(runs):
 
 def weights_of(folder):
     return load_file(folder / "model.safetensors")
+
+
+def notes_of(folder):
+    events = last_run(read_events(folder / "events.jsonl"))
+    return [event for event in events if event["kind"] == "modules"]
 
 
 def largest_difference(one, other):
@@ -63,6 +70,24 @@ def test_a_checkpoint_holds_a_part_of_each_rank_and_is_sealed(runs):
 def test_a_resumed_run_ends_with_the_same_bits(runs, found):
     assert found["fsdp -> fsdp"]["log"] == found["fsdp"]["log"]
     assert largest_difference(weights_of(runs / "fsdp/final"), weights_of(runs / "fsdp_fsdp/final")) == 0.0
+
+
+def assert_same_notes(ours, theirs):
+    assert [note["step"] for note in ours] == [note["step"] for note in theirs]
+    assert ours[0]["names"] == theirs[0]["names"]
+    for own, other in zip(ours, theirs, strict=True):
+        for key in ("grad_norm", "weight_norm", "update_ratio"):
+            assert own[key] == pytest.approx(other[key], rel=0.02)  # they have three digits
+
+
+def test_modules_are_measured_as_if_the_weights_were_whole(runs, found):
+    whole, shards = notes_of(runs / "ddp"), notes_of(runs / "fsdp")
+    assert [note["step"] for note in whole] == [2, 4]
+    assert_same_notes(shards, whole)
+    norm = [entry["grad_norm"] for entry in found["ddp"]["log"] if "grad_norm" in entry][1]
+    assert math.hypot(*whole[0]["grad_norm"]) == pytest.approx(norm, rel=0.01)
+    assert notes_of(runs / "fsdp_fsdp") == []  # it does not measure, and ends with the same bits
+    assert [note["step"] for note in notes_of(runs / "fsdp_ddp")] == [4]
 
 
 @pytest.mark.parametrize("run", ["fsdp -> ddp", "ddp -> fsdp"])
@@ -100,3 +125,4 @@ def test_copies_of_a_sharded_model_train_as_one(tmp_path):
     losses = [[entry["loss"] for entry in found[run]["log"] if "loss" in entry] for run in ("ddp", "hybrid")]
     assert losses[0] == losses[1]
     assert found["again"]["log"] == found["hybrid"]["log"]
+    assert_same_notes(notes_of(tmp_path / "hybrid"), notes_of(tmp_path / "ddp"))  # each copy counts once

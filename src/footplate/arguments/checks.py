@@ -58,6 +58,7 @@ NUMBERS: dict[str, Range] = {
     "eval_delay": Range(0, none=True),
     "train_metrics_batches": Range(0, whole=True),
     "show_samples": Range(0, whole=True),
+    "module_stats_steps": Range(0, whole=True, none=True),
     "max_eval_samples": Range(1, whole=True, none=True),
     "dataloader_num_workers": Range(0, whole=True),
     "dataloader_prefetch_factor": Range(1, whole=True, none=True),
@@ -257,6 +258,17 @@ def check_times(args: TrainingArguments) -> None:
             parse_duration(value, name)
 
 
+def check_module_stats(args: TrainingArguments) -> None:
+    """Refuse to measure updates that are made piece by piece while backward runs."""
+    name = str(args.optim)
+    if args.module_stats_steps and (name in ("lomo", "adalomo") or name.endswith("_layerwise")):
+        raise ValueError(
+            f"module_stats_steps={args.module_stats_steps} cannot go together with optim={name!r}: it "
+            "updates weights inside backward and keeps no gradients, so there is nothing to measure. Choose "
+            "another optim, or leave module_stats_steps unset."
+        )
+
+
 CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_numbers,
     check_choices,
@@ -270,4 +282,5 @@ CHECKS: tuple[Callable[[TrainingArguments], None], ...] = (
     check_sample_weights,
     check_token_budget,
     check_times,
+    check_module_stats,
 )

@@ -265,6 +265,11 @@ class TrainingArguments(OldNamesAccepted):
     )
     show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
     report: bool = own(True, "Write events.jsonl and report.html to output_dir.")
+    module_stats_steps: int | None = own(
+        None,
+        "Updates between two measurements of each module's gradient norm, weight norm and update ratio, for "
+        "the report; unset or 0 measures none.",
+    )
     save_in_background: bool = own(True, "Write checkpoints in a thread while training continues.")
     save_on_error: bool = own(True, "Seal a checkpoint of the last whole update before an error is raised.")
     save_makes_room: bool = own(

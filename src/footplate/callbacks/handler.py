@@ -20,8 +20,8 @@ Listener = Callable[..., "TrainerControl | None"]
 UPDATE_EVENTS = (
     *("on_step_begin", "on_substep_end", "on_pre_optimizer_step", "on_optimizer_step", "on_step_end"),
 )
-# Every update may be followed by one of these; `on_seal` comes on the rank that writes alone.
-STEP_EVENTS = (*UPDATE_EVENTS, "on_seal")
+# Every update may be followed by one of these; the last two come on the rank that writes alone.
+STEP_EVENTS = (*UPDATE_EVENTS, "on_seal", "on_note")
 REPORT_EVENTS = (
     *("on_train_begin", "on_epoch_begin", "on_log", "on_evaluate", "on_round_end", "on_prediction_step"),
     *("on_save", "on_samples", "on_note"),

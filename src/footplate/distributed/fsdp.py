@@ -142,18 +142,20 @@ class FsdpStrategy(Strategy):
     def clip_grad_norm(self, parameters: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
         """Clip by the norm over the shards of all processes, and return that norm."""
         shards = [_local(grad) for parameter in parameters if (grad := parameter.grad) is not None]
-        # every replica has the same sum, so only the processes of one copy add theirs
-        placements = [Replicate()] * (self.mesh.ndim - 1) + [Partial()]
         with torch.no_grad():
-            own = get_total_norm(shards).to(self.device, torch.float64).square()
-            total: torch.Tensor = DTensor.from_local(
-                own, self.mesh, placements, run_check=False
-            ).full_tensor()
-            norm = total.sqrt().float()
+            norm = self.join_norms(get_total_norm(shards)).float()
             if max_norm and max_norm > 0 and shards:
                 factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
                 torch._foreach_mul_(shards, factor.to(shards[0].device))
         return norm
+
+    def join_norms(self, norms: torch.Tensor) -> torch.Tensor:
+        """Norms of whole tensors from those of the shards; all processes call this."""
+        # every replica has the same sum, so only the processes of one copy add theirs
+        placements = [Replicate()] * (self.mesh.ndim - 1) + [Partial()]
+        own = norms.to(self.device, torch.float64).square()
+        total: torch.Tensor = DTensor.from_local(own, self.mesh, placements, run_check=False).full_tensor()
+        return total.sqrt()
 
 
 def build_mesh(settings: FsdpSettings, device_type: str) -> DeviceMesh:

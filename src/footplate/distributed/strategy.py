@@ -73,6 +73,10 @@ class Strategy:
             torch._foreach_mul_(gradients, _find_factor(norm, max_norm))
         return norm
 
+    def join_norms(self, norms: torch.Tensor) -> torch.Tensor:
+        """Norms of whole tensors from those of the parts that this process has; all processes call this."""
+        return norms
+
 
 def _find_factor(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
     """What gradients are multiplied by: `clamp(max_norm / (norm + 1e-6), max=1)`, by methods in place.

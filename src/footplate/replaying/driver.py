@@ -28,7 +28,10 @@ QUIET: dict[str, Any] = {
     "save_on_error": False,
     "push_to_hub": False,
 }
-BUILT_QUIET: dict[str, Any] = {"report_to": [], "report": False, "show_samples": 0, "push_to_hub": False}
+BUILT_QUIET: dict[str, Any] = {
+    **{"report_to": [], "report": False, "show_samples": 0, "push_to_hub": False},
+    "module_stats_steps": None,
+}
 
 
 class Stopped(BaseException):

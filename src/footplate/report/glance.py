@@ -19,6 +19,7 @@ from footplate.report.plain import shorten
 from footplate.report.source import RunSource
 
 PLAIN_START, PLAIN_END = b'{"kind": "log", ', b"}"
+LEFT_OUT = b'{"kind": "modules", '  # long, and only on the page of the run itself
 EVALUATION, SUMMARY = '"eval_', '"train_runtime"'
 MAX_REASON = 200  # characters
 NUM_KEPT = 20  # of the logs in a row, if the last of them are damaged
@@ -90,6 +91,8 @@ class Glance(RunSource):
             is_plain = line.startswith(PLAIN_START) and line.endswith(PLAIN_END)
             is_plain = is_plain and evaluation not in line and summary not in line
             self._distance += len(line)
+            if line.startswith(LEFT_OUT):
+                continue
             if is_plain and self._distance < self._stride:
                 row.append(line)
                 continue

@@ -145,6 +145,7 @@ class Preparing(Optimizing):
         handler = self.callback_handler
         handler.model, handler.optimizer, handler.lr_scheduler = self.model, self.optimizer, self.lr_scheduler
         handler.train_dataloader = loader
+        watch_modules(self)
         return model
 
     def _resume_optimizer(self, checkpoint: str) -> None:
@@ -164,6 +165,25 @@ class Preparing(Optimizing):
                 new_steps=run.plan.max_steps,
                 build=build if self._created_lr_scheduler else None,
             )
+
+
+def watch_modules(trainer: Preparing) -> None:
+    """Measure gradients, weights and updates of each module, if the settings ask for it."""
+    args, strategy = trainer.args, trainer._strategy
+    is_first = args.process_index == 0
+    if not args.module_stats_steps or not (is_first or strategy.shards):  # else all processes have the same
+        return
+    from footplate.instruments.modules import ModuleWatch
+
+    trainer._current_run.watch_modules(
+        ModuleWatch(
+            trainer.model,
+            args.module_stats_steps,
+            note=trainer.callback_handler.extras["note"] if is_first else None,
+            scaler=strategy.scaler,
+            join=strategy.join_norms if strategy.shards else None,
+        )
+    )
 
 
 def find_saved_state(checkpoint: str | None) -> TrainerState | None:

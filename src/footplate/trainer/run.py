@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -34,6 +35,9 @@ from footplate.training.retry import MicroBatches
 from footplate.training.signals import StopSignals
 from footplate.training.stopwatch import Stopwatch
 from footplate.training.watch import StepData, TrainWindow, accepts_update
+
+if TYPE_CHECKING:
+    from footplate.instruments.modules import ModuleWatch
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +115,8 @@ class Run:
         self.compiles = CompileWatch() if args.torch_compile else None
         # of the model and optimizer of this run
         self.parameters: list[nn.Parameter] = []
-        self.step = KeptStep()
+        self.step: Callable[[Any], None] = KeptStep()
+        self.modules: ModuleWatch | None = None
         self.num_flos_parameters: int | None = None  # counted when first asked for
         self.tokens = TokenCounter("no")
         self.num_tokens_before = 0  # input tokens that were seen before this call
@@ -295,6 +300,22 @@ class Run:
         """What `compare_ranks` noted, once, as arguments of `on_log`; empty in a single process."""
         times, self._rank_times = self._rank_times, {}
         return times
+
+    # ---- gradients, weights and updates of each module ----
+
+    def watch_modules(self, watch: ModuleWatch) -> None:
+        """Measure some of the updates."""
+        self.modules, self.step = watch, watch.around(self.step)
+
+    def measure_gradients(self, update: int) -> None:
+        """Measure the gradients of an update before they are clipped, if it is to be measured."""
+        if self.modules is not None:
+            self.modules.see_gradients(update)
+
+    def tell_modules(self) -> None:
+        """Note what was measured of the update that is over."""
+        if self.modules is not None:
+            self.modules.tell()
 
     # ---- whether an update counts ----
 

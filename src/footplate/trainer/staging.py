@@ -28,6 +28,7 @@ _SETTINGS: dict[str, Any] = {
     "save_on_error": False,
     "disable_tqdm": True,
     "show_samples": 0,
+    "module_stats_steps": None,
 }
 _OF_THE_RUN = ("_current_run", "_strategy", "_memory_tracker", "_publisher", "_current_search")
 

@@ -249,6 +249,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                 if accepted and not self._strategy.step_was_skipped:
                     schedules.advance(self.lr_scheduler)
                 run.finish_update(self.state, epoch, micro_batches)
+                run.tell_modules()
             run.stopwatch.lap("optimizer")
             run.stage = Stage.BETWEEN
             self._event("on_step_end")
@@ -308,6 +309,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
                     raise
             if run.micro_batches.agree():
                 self._strategy.finish_gradients(run.parameters)
+                run.measure_gradients(self.state.global_step + 1)
                 return goes_on
             run.undo_update()
             self.state.train_batch_size = run.micro_batches.max_rows

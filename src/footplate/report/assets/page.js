@@ -153,7 +153,7 @@ const BUILDERS = {
     return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)),
       constants && make("p", { class: "quiet constants" }, `The same all along: ${constants}.`));
   },
-  samples, results,
+  samples, results, modules,
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
     const times = timing(shown), ranks = rankTable(shown);
@@ -164,7 +164,7 @@ const BUILDERS = {
     shown.live ? "Live. " : `Written ${formatTime(shown.written)}. `,
     shown.runs.length === 1 && shown.runs[0].folder, make("br"), "Curves by uPlot 1.6.32, © Leon Sorokin, MIT licence."),
 };
-const DRAWN = ["curves", "speed"];  // parts with figures
+const DRAWN = ["curves", "modules", "speed"];  // parts with figures
 const CHARTS_ONLY = ["toolbar", "curves", "speed"];
 
 /** Names that tell the runs apart. */
