@@ -543,7 +543,7 @@ def test_callbacks_are_handed_all_that_the_original_hands_them(tmp_path: Path) -
     assert set(found) == set(expected) == set(EVENTS) - {"on_push_begin"}
     for event in found:
         assert set(expected[event]) <= set(found[event])
-        own = {"trainer", "predictor", "tokenizer", "inputs", "outputs", "loss", "is_round_end"}
+        own = {"trainer", "predictor", "note", "tokenizer", "inputs", "outputs", "loss", "is_round_end"}
         own |= {"is_best", "best_metric", "stopped_by"}
         own |= {"seconds", "run_id", "metric_prefixes", "plan", "resumed_from", "evaluation_prefix"}
         assert set(found[event]) - set(expected[event]) <= own
