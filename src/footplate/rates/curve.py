@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 MIN_POINTS = 10
 REACH = 0.03  # of the points that were planned: how far the mean of neighbours reaches
 MIN_FALL = 0.01  # of the size of the loss: less is as good as nothing
-SIGMAS = 5.0  # how many times what chance does to the smoothed loss a fall must be
+SIGMAS = 4.0  # how many times what chance does to the smoothed loss a fall must be
 MIN_ROOM = 0.1  # of the size of the loss: how far above its start a loss counts as it is, at least
 BEGIN_OF_FALL = 0.1  # the share of the fall that is over where the search for the steepest place begins
 NUM_EDGE = 3  # points at the ends of a curve that say too little
@@ -52,21 +52,23 @@ def study(losses: Sequence[float], num_planned: int) -> Findings:
     if len(values) < MIN_POINTS:
         return Findings(tuple(values.tolist()), problem="few")
     reach = max(1.5, REACH * num_planned)
-    start = float(np.median(values[: max(5, len(values) // 10)]))
+    num_first = max(5, len(values) // 10)
+    start = float(np.median(values[:num_first]))
     # an explosion must not reach back into the mean of the points before it
     values = np.minimum(values, start + max(start - float(values.min()), MIN_ROOM * abs(start)))
-    smoothed, slopes = smooth(values, reach)
+    smoothed, slopes, spreads = smooth(values, reach)
     lowest = int(np.argmin(smoothed))
-    fall = start - float(smoothed[lowest])
     calm = max(lowest + 1, len(values) // 3, MIN_POINTS)  # beyond the lowest place the loss may be wild
-    noise = find_noise((values - smoothed)[:calm])
-    chance = SIGMAS * noise * math.sqrt(1 / (2 * math.sqrt(math.pi) * reach))
-    diverges = find_last_rise(smoothed, start + max(chance, MIN_FALL * abs(start)), lowest)
+    noise = SIGMAS * float(np.std((values - smoothed)[:calm]))
+    least = MIN_FALL * abs(start)
+    # what chance does to the lowest place, and to the median at first
+    chance = noise * math.sqrt(float(spreads[lowest]) ** 2 + math.pi / 2 / num_first)
+    diverges = find_last_rise(smoothed, start + max(noise * float(spreads.min()), least), lowest)
     found = Findings(tuple(smoothed.tolist()), start, lowest, diverges=diverges)
-    if fall <= max(chance, MIN_FALL * abs(start)):
+    fall = start - float(smoothed[lowest])
+    if lowest < num_first or fall <= max(chance, least):
         is_early = diverges is not None and diverges < max(len(values) // 3, num_planned // 4)
-        is_noisy = chance > MIN_FALL * abs(start)
-        problem = "rises" if is_early else "noisy" if is_noisy else "flat"
+        problem = "rises" if is_early else "noisy" if chance > least else "flat"
         return replace(found, lowest=None, problem=problem)
     # from where the loss falls for good: before, chance makes the steepest places
     above = np.flatnonzero(smoothed[:lowest] >= start - BEGIN_OF_FALL * fall)
@@ -77,13 +79,14 @@ def study(losses: Sequence[float], num_planned: int) -> Findings:
     return replace(found, steepest=steepest)
 
 
-def smooth(values: Array, reach: float) -> tuple[Array, Array]:
+def smooth(values: Array, reach: float) -> tuple[Array, Array, Array]:
     """The value and the slope of a line through the neighbours of each point, by their distance.
 
     A mean of the past alone would come too late, and show the fall at rates that are too high. A line has no
-    bias at the ends, where a mean of neighbours would have one.
+    bias at the ends, where a mean of neighbours would have one. The third array says how much of the noise of
+    a point is left in each value: more at the ends, where neighbours are on one side.
     """
-    means, slopes = np.empty_like(values), np.empty_like(values)
+    means, slopes, spreads = np.empty_like(values), np.empty_like(values), np.empty_like(values)
     window = math.ceil(3 * reach)
     for index in range(len(values)):
         first = max(0, index - window)
@@ -91,15 +94,12 @@ def smooth(values: Array, reach: float) -> tuple[Array, Array]:
         away = np.arange(first, first + len(near)) - float(index)
         weights = np.exp(-0.5 * (away / reach) ** 2)
         weights /= weights.sum()
-        middle, mean = weights @ away, weights @ near
-        slopes[index] = (weights * (away - middle)) @ (near - mean) / (weights @ (away - middle) ** 2)
-        means[index] = mean - slopes[index] * middle
-    return means, slopes
-
-
-def find_noise(rest: Array) -> float:
-    """The spread of what smoothing takes away; a few points that went astray have little influence on it."""
-    return 1.4826 * float(np.median(np.abs(rest - np.median(rest))))
+        middle = weights @ away
+        tilts = weights * (away - middle) / (weights @ (away - middle) ** 2)
+        slopes[index] = tilts @ near
+        shares = weights - middle * tilts  # of each neighbour in the value
+        means[index], spreads[index] = shares @ near, math.sqrt(float(shares @ shares))
+    return means, slopes, spreads
 
 
 def find_last_rise(smoothed: Array, limit: float, lowest: int) -> int | None:
