@@ -11,7 +11,6 @@ import pytest
 from selenium.webdriver import ActionChains, Keys
 
 import footplate
-from browser import chromium  # noqa: F401 (a fixture)
 from footplate.rates.result import LearningRates, build_result
 
 HOSTILE = "</script><script>document.title = 'pwned'</script><img src=x onerror=\"document.title = 'pwned'\">"
@@ -123,12 +122,12 @@ def test_in_noise_more_rows_are_advised_and_higher_rates_only_where_the_loss_did
 # ---- the page ----
 
 
-def open_page(chromium, tmp_path, found, *where):  # noqa: F811
+def open_page(chromium, tmp_path, found, *where):
     found.save(tmp_path / "lr.html")
     chromium.show((tmp_path / "lr.html").as_uri(), *where)
 
 
-def hover(chromium, share):  # noqa: F811
+def hover(chromium, share):
     """Put the pointer over a share of the picture's width, and read the tip."""
     picture = chromium.find(".picture")
     width = chromium.run("return arguments[0].offsetWidth", picture)
@@ -138,7 +137,7 @@ def hover(chromium, share):  # noqa: F811
     return chromium.run("const tip = document.querySelector('.tip'); return tip.hidden ? '' : tip.innerText")
 
 
-def test_the_page_shows_the_curve_and_asks_for_nothing(chromium, tmp_path):  # noqa: F811
+def test_the_page_shows_the_curve_and_asks_for_nothing(chromium, tmp_path):
     found = result(name=HOSTILE)
     open_page(chromium, tmp_path, found)
     assert chromium.find("h1").text == "Learning rate"
@@ -157,7 +156,7 @@ def test_the_page_shows_the_curve_and_asks_for_nothing(chromium, tmp_path):  # n
     assert [url for url in chromium.requests() if not url.startswith(("file:", "data:"))] == []
 
 
-def test_the_marks_are_at_their_rates(chromium, tmp_path):  # noqa: F811
+def test_the_marks_are_at_their_rates(chromium, tmp_path):
     found = result()
     open_page(chromium, tmp_path, found)
     left, right = chromium.run(
@@ -181,7 +180,7 @@ def test_the_marks_are_at_their_rates(chromium, tmp_path):  # noqa: F811
     assert at("rect.diverges", "x") == place(found.diverges)
 
 
-def test_hovering_and_arrow_keys_read_values(chromium, tmp_path):  # noqa: F811
+def test_hovering_and_arrow_keys_read_values(chromium, tmp_path):
     found = result()
     open_page(chromium, tmp_path, found)
     number, _, rate, _, loss, _, smoothed = hover(chromium, 0.4).split()[1:]
@@ -203,19 +202,20 @@ def test_hovering_and_arrow_keys_read_values(chromium, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_it_fits_phones_and_windows_by_day_and_by_night(chromium, tmp_path, width, scheme):  # noqa: F811
+def test_it_fits_phones_and_windows_by_day_and_by_night(chromium, tmp_path, width, scheme):
     open_page(chromium, tmp_path, result(), width, 900, scheme)
     assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
     boxes = chromium.run(
         "const outer = document.querySelector('.picture svg').getBoundingClientRect();"
         "return [...document.querySelectorAll('.picture text')].map((e) => e.getBoundingClientRect())"
-        ".filter((b) => b.left < outer.left - 1 || b.right > outer.right + 1 || b.bottom > outer.bottom + 1).length"
+        ".filter((b) => b.left < outer.left - 1 || b.right > outer.right + 1 || b.bottom > outer.bottom + 1)"
+        ".length"
     )
     assert boxes == 0
     assert chromium.errors() == []
 
 
-def test_no_suggestion_and_no_points_are_pages_too(chromium, tmp_path):  # noqa: F811
+def test_no_suggestion_and_no_points_are_pages_too(chromium, tmp_path):
     open_page(chromium, tmp_path, result([math.nan], "loss not finite"))
     assert "There is no suggestion: the first loss is nan" in chromium.find(".alert.warning").text
     assert chromium.run("return document.querySelectorAll('figure').length") == 0
@@ -228,7 +228,7 @@ def test_no_suggestion_and_no_points_are_pages_too(chromium, tmp_path):  # noqa:
     assert chromium.errors() == []
 
 
-def test_ten_thousand_points_are_drawn_at_once(chromium, tmp_path):  # noqa: F811
+def test_ten_thousand_points_are_drawn_at_once(chromium, tmp_path):
     rates = [float(rate) for rate in np.logspace(-7, 1, 10_000)]
     losses = np.interp(np.log(rates), np.log(RATES), falls(noise=0.0)).tolist()
     open_page(chromium, tmp_path, result(losses, "complete", rates=rates))
@@ -236,7 +236,7 @@ def test_ten_thousand_points_are_drawn_at_once(chromium, tmp_path):  # noqa: F81
     assert "update" in hover(chromium, 0.5)
 
 
-def test_a_notebook_shows_it_in_a_frame(chromium, tmp_path):  # noqa: F811
+def test_a_notebook_shows_it_in_a_frame(chromium, tmp_path):
     cell = tmp_path / "cell.html"
     cell.write_text(f"<!doctype html><body>{result()._repr_html_()}</body>", encoding="utf-8")
     chromium.show(cell.as_uri())
