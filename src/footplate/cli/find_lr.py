@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from footplate.cli.first_train import add_options, ask_at_first_train, check_is_script
+
 if TYPE_CHECKING:
     from footplate.rates.result import LearningRates
 
@@ -24,18 +26,13 @@ def add_command(commands: Any) -> None:
         "--lowest", type=float, default=1e-7, metavar="RATE", help="Where to begin; default: 1e-7."
     )
     parser.add_argument(
-        "--highest", type=float, default=10.0, metavar="RATE", help="Where to end; default 10."
+        "--highest", type=float, default=10.0, metavar="RATE", help="Where to end; default: 10."
     )
     parser.add_argument(
-        "--updates", type=int, default=100, metavar="N", help="Number of updates; default: 100."
+        "--updates", "--num_updates", type=int, default=100, metavar="N", help="How many; default: 100."
     )
     parser.add_argument("--html", metavar="FILE", help="Write the curve as a page.")
-    parser.add_argument("--json", action="store_true", help="Print what was found as JSON.")
-    parser.add_argument(
-        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
-    )
-    parser.add_argument("script", help="A Python script that calls Trainer.train().")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
+    add_options(parser, "what was found")
     parser.set_defaults(run=run)
 
 
@@ -43,8 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Sweep and print; the exit code is 0 if there is a suggestion, else 1."""
     from footplate.rates.sweep import check_range
 
-    if not Path(options.script).is_file():
-        raise ValueError(f"{options.script!r} is not a file. Give the script that trains.")
+    check_is_script(options.script)
     check_range(options.lowest, options.highest, options.updates)
     page = None if options.html is None else Path(options.html).absolute()  # the script may go elsewhere
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
@@ -62,7 +58,6 @@ def run(options: argparse.Namespace) -> int:
 def find_for_script(options: argparse.Namespace) -> LearningRates | None:
     """What a sweep found at the script's first `train()`; None if the script failed before."""
     from footplate.cli.check import RESUMING
-    from footplate.cli.first_train import ask_at_first_train
     from footplate.trainer.rate_finding import find_rates
 
     def find(trainer: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> LearningRates:

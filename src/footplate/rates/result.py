@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections.abc import Sequence
@@ -73,10 +72,9 @@ class LearningRates:
         save_text(self.to_html(), path)
 
     def _repr_html_(self) -> str:
-        return (
-            f'<iframe sandbox="allow-scripts" width="100%" height="{HEIGHT}" style="border:0" '
-            f'srcdoc="{html.escape(self.to_html())}"></iframe>'
-        )
+        from footplate.report.page import frame_page
+
+        return frame_page(self.to_html(), HEIGHT)
 
     def __repr__(self) -> str:
         return f"LearningRates(suggestion={self.suggestion}, {len(self.rates)} rates)"

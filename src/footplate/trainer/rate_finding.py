@@ -21,7 +21,7 @@ from footplate.evaluation.memory_limit import free_memory
 from footplate.rates.advice import COMPLETE, EXPLODED, GRADIENTS_NOT_FINITE, LOSS_NOT_FINITE, NO_DATA
 from footplate.rates.result import LearningRates, build_result
 from footplate.rates.sweep import Explosion, RisingRate, list_rates
-from footplate.trainer.staging import begin_run, on_stage
+from footplate.trainer.staging import begin_run, describe_processes, on_stage
 from footplate.training import advice, patches, traits
 from footplate.training.keeping import weights_of
 from footplate.training.rehearsal import CannotPutBack
@@ -74,8 +74,8 @@ def check_can_sweep(trainer: Training) -> None:
     args = trainer.args
     if trainer.is_in_train:
         raise RuntimeError("find_learning_rate() was called inside train(). Call it before train().")
-    if args.world_size > 1 or args.sharding is not None:
-        what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
+    what = describe_processes(args)
+    if what is not None:
         raise ValueError(
             f"find_learning_rate() takes one process that holds the whole model, and this run has {what}. "
             "Start the script without torchrun and fsdp, with gradient_accumulation_steps times the number "
