@@ -532,13 +532,6 @@ def test_what_no_rate_can_be_found_for_is_refused_by_name(tmp_path, monkeypatch)
         build(tmp_path).find_learning_rate()
 
 
-def test_several_processes_are_refused_with_what_to_do(tmp_path, monkeypatch):
-    trainer = build(tmp_path)
-    monkeypatch.setattr(type(trainer.args), "world_size", property(lambda args: 4))
-    with pytest.raises(ValueError, match=r"this run has 4 processes\. Start the script without"):
-        trainer.find_learning_rate()
-
-
 def test_inside_a_run_it_is_refused(tmp_path):
     class Asking(TrainerCallback):
         def on_step_end(self, args, state, control, trainer=None, **kwargs):

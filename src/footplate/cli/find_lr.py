@@ -38,6 +38,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sweep and print; the exit code is 0 if there is a suggestion, else 1."""
+    from footplate.comm import rank
     from footplate.rates.sweep import check_range
 
     check_is_script(options.script)
@@ -48,11 +49,14 @@ def run(options: argparse.Namespace) -> int:
     found = find_for_script(options)
     if found is None:
         return 1  # the script failed, and its error was shown
+    code = 0 if found.suggestion is not None else 1
+    if rank() > 0:  # all ranks have found the same
+        return code
     print(json.dumps(found.to_dict(), indent=2) if options.json else found)
     if page is not None:
         found.save(page)
         print(f"footplate: the curve is in {options.html}.", file=sys.stderr)
-    return 0 if found.suggestion is not None else 1
+    return code
 
 
 def find_for_script(options: argparse.Namespace) -> LearningRates | None:

@@ -13,7 +13,7 @@ from footplate.optim import schedules
 from footplate.trainer.check_saving import try_saving
 from footplate.trainer.check_update import try_update
 from footplate.trainer.rehearsing import others_add_metrics
-from footplate.trainer.staging import begin_run, describe_processes, on_stage
+from footplate.trainer.staging import begin_run, on_stage
 from footplate.training import advice, traits
 from footplate.training.findings import CheckReport, Finding, Outcome, failed, not_tried, passed, warned
 from footplate.training.rehearsal import CannotPutBack, describe_failure
@@ -65,8 +65,9 @@ def describe_trace(changed: list[str]) -> list[Finding]:
 
 def refuse_several(trainer: Training) -> None:
     """Refuse to rehearse alone what several processes do together."""
-    what = describe_processes(trainer.args)
-    if what is not None:
+    args = trainer.args
+    if args.world_size > 1 or args.sharding is not None:
+        what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
         raise ValueError(
             f"A rehearsal takes one process that holds the whole model, and this run has {what}. Run "
             "`footplate check script.py` without torchrun and fsdp; `footplate plan "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -15,13 +16,14 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from footplate import rng
+from footplate import comm, rng
 from footplate.checkpoint.snapshot import num_bytes
+from footplate.distributed.failures import FailureWatch
 from footplate.evaluation.memory_limit import free_memory
 from footplate.rates.advice import COMPLETE, EXPLODED, GRADIENTS_NOT_FINITE, LOSS_NOT_FINITE, NO_DATA
 from footplate.rates.result import LearningRates, build_result
 from footplate.rates.sweep import Explosion, RisingRate, list_rates
-from footplate.trainer.staging import begin_run, describe_processes, on_stage
+from footplate.trainer.staging import begin_run, on_stage
 from footplate.training import advice, patches, traits
 from footplate.training.keeping import weights_of
 from footplate.training.rehearsal import CannotPutBack
@@ -61,11 +63,11 @@ def find_rates(
     check_can_sweep(trainer)
     args, began = trainer.args, time.perf_counter()
     name = args.run_name or os.path.basename(os.path.abspath(str(args.output_dir)))
-    shows_progress = not args.disable_tqdm
+    shows_progress = not args.disable_tqdm and args.process_index == 0
     with prepared(trainer, puts_back) as model:
         rising = RisingRate(trainer.optimizer, args.learning_rate)
         losses, stopped = measure(trainer, model, rising, rates, shows_progress)
-    planned, seconds = (rates[0], rates[-1], num_updates), time.perf_counter() - began
+    planned, seconds = (rates[0], rates[-1], num_updates), comm.broadcast_object(time.perf_counter() - began)
     return build_result(rates, losses, stopped, rising.current, rising.factors, planned, name, seconds)
 
 
@@ -74,12 +76,15 @@ def check_can_sweep(trainer: Training) -> None:
     args = trainer.args
     if trainer.is_in_train:
         raise RuntimeError("find_learning_rate() was called inside train(). Call it before train().")
-    what = describe_processes(args)
-    if what is not None:
+    if args.sharding is not None:
         raise ValueError(
-            f"find_learning_rate() takes one process that holds the whole model, and this run has {what}. "
-            "Start the script without torchrun and fsdp, with gradient_accumulation_steps times the number "
-            "of processes: the updates then have as many rows, and the rate fits."
+            "find_learning_rate() takes processes that hold the whole model, and fsdp cuts it up for good. "
+            "Look for the rate without fsdp, with as many rows in an update by gradient_accumulation_steps."
+        )
+    if args.world_size > 1 and trainer.model_wrapped is not trainer.model:
+        raise ValueError(
+            f"With {args.world_size} processes, find_learning_rate() comes before train(): what that has put "
+            "around the model would exchange gradients too. Call it first, or make a new Trainer."
         )
     if "layerwise" in str(args.optim):
         raise ValueError(
@@ -95,7 +100,7 @@ def prepared(trainer: Training, puts_back: bool) -> Iterator[nn.Module]:
     if puts_back:
         check_has_room(trainer)
     try:
-        with on_stage(trainer, puts_back) as changed:
+        with FailureWatch(), on_stage(trainer, puts_back) as changed:
             model, _ = begin_run(trainer)
             noise = patches.embedding_noise(trainer.model, trainer.neftune_noise_alpha)
             with rng.holding(trainer._current_run.generators), noise:
@@ -105,6 +110,7 @@ def prepared(trainer: Training, puts_back: bool) -> Iterator[nn.Module]:
             f"find_learning_rate() would change something for good: {reason}. `footplate find-lr script.py` "
             "does it in a process of its own."
         ) from None
+    gc.collect()  # what exchanged gradients of several processes: it is bound to the weights
     if changed:
         logger.warning(
             "find_learning_rate() changed large tensors that your code writes to, and did not put them back: "
@@ -116,12 +122,14 @@ def prepared(trainer: Training, puts_back: bool) -> Iterator[nn.Module]:
 def check_has_room(trainer: Training) -> None:
     """Refuse if a copy of weights and optimizer state does not fit into memory."""
     needed, free = num_bytes(weights_of(trainer.model, trainer.optimizer)), free_memory()
+    error = None
     if needed > free:
-        raise ValueError(
+        error = ValueError(
             f"find_learning_rate() keeps a copy of weights and optimizer state, to put them back: it "
             f"takes {format_bytes(needed)} of memory, and {format_bytes(free)} are free. `footplate find-lr "
             "script.py` needs no copy: its process ends afterwards."
         )
+    comm.raise_together(error)
 
 
 def measure(
@@ -169,7 +177,8 @@ def make_update(trainer: Training, model: nn.Module, given: Given) -> tuple[floa
     """The loss of one update, and whether its gradients were finite, so that it could be made."""
     run = trainer._current_run
     trainer._accumulate(model, given.micro_batches, given.num_items)
-    loss, are_finite = float(run.meter.update_loss), True
+    found = comm.gather_objects(float(run.meter.update_loss))  # what all ranks go by must be the same
+    loss, are_finite = sum(found) / len(found), True
     norm = trainer._clip_grad_norm(model) if trainer.args.max_grad_norm else None
     if norm is not None and not trainer._strategy.is_scaled:  # a loss scaler refuses such a step by itself
         are_finite = math.isfinite(float(norm))

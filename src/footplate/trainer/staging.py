@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from footplate import rng
-from footplate.arguments import TrainingArguments
 from footplate.checkpoint.seal import rehearsal_prefix
 from footplate.distributed.strategy import build_strategy
 from footplate.trainer.run import Run
@@ -70,13 +69,6 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
                 owner.update(content)
     if times is not None:
         os.utime(home, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
-def describe_processes(args: TrainingArguments) -> str | None:
-    """What runs beside this process, or has a part of its model; None if it is alone, as a stage needs."""
-    if args.world_size == 1 and args.sharding is None:
-        return None
-    return f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
 
 
 def begin_run(trainer: Training) -> tuple[nn.Module, Any]:
