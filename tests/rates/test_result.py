@@ -27,7 +27,7 @@ def falls(count=100, noise=0.03):
 def result(losses=None, stopped="exploded", name="mine", current=1e-3, factors=(1.0,), rates=RATES):
     losses = falls(92) if losses is None else losses
     planned = (rates[0], rates[-1], len(rates))
-    return build_result(rates, losses, stopped, current, factors, planned, name, 1.25)
+    return build_result(rates[: len(losses)], losses, stopped, current, factors, planned, name, 1.25)
 
 
 # ---- what it says ----
@@ -102,6 +102,13 @@ def test_a_curve_that_is_not_seen_to_its_end_says_so():
         ([2.0 + math.exp(n / 8 - 3) for n in range(60)], "exploded", "rises from the lowest rates on"),
         ([2.0] * 100, "complete", "hardly changes (from 2 to 2). Try higher rates (highest=1000)"),
         ([2.0] * 60 + [9.0] * 10, "exploded", "hardly falls before it rises (from 2 to 2)"),
+        (
+            [2.0] * 40 + [math.nan],
+            "loss not finite",
+            "the loss was not finite at 0.000171, though the loss had",
+        ),
+        ([2.0] * 40, "gradients not finite", "If a row of the data is damaged, on_nonfinite='skip' leaves"),
+        ([2.0] * 4 + [math.nan], "loss not finite", "lowest=1e-10. If a row of the data is damaged"),
     ],
 )
 def test_without_a_suggestion_it_says_why_and_what_to_try(losses, stopped, said, tmp_path):

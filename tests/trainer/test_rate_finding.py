@@ -283,6 +283,9 @@ CASES = {
     "half precision": {"bf16": True},
     "groups": {"param_groups": [{"match": "head", "lr": 0.1}]},
     "metric schedule": {"lr_scheduler_type": "reduce_lr_on_plateau"},
+    "items": {"loss_weighting": "items"},
+    "skip": {"on_nonfinite": "skip"},
+    "lengths and tokens": {"auto_find_batch_size": True, "include_num_input_tokens_seen": "all"},
     "no clipping": {"max_grad_norm": 0.0, "optim": "sgd"},
 }
 
@@ -324,6 +327,23 @@ def test_a_resumed_run_is_the_same_after_a_sweep(tmp_path):
         facts.append({**facts_of(trainer, rows), "events": events.heard})
         del facts[-1]["args"], facts[-1]["state"]
     assert_same(*facts)
+
+
+@pytest.mark.parametrize("sweeps", [False, True])
+def test_model_init_is_called_as_often_as_without(tmp_path, sweeps):
+    made = []
+
+    def make():
+        made.append(Classifier())
+        return made[-1]
+
+    args = tiny.arguments(tmp_path, **{**SETTINGS, "max_steps": 5})
+    trainer = Trainer(model_init=make, args=args, train_dataset=classes())
+    if sweeps:
+        trainer.find_learning_rate(num_updates=10)
+        assert (len(made), trainer.model, trainer.model_init) == (1, made[0], make)
+    trainer.train()
+    assert len(made) == 2
 
 
 def test_a_sweep_after_a_run_leaves_what_the_run_has_left(tmp_path):
@@ -439,6 +459,35 @@ def test_a_loss_that_is_no_number_from_the_first_is_not_blamed_on_the_rate(tmp_p
     assert "the first loss is nan, before any step: the rate is not the reason" in found.problem
     assert "suggestion  none: the first loss is nan" in str(found)
     assert "first loss is nan" in found.to_html()
+
+
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+def test_an_update_with_a_damaged_row_is_left_out_where_training_leaves_it_out(tmp_path, max_grad_norm):
+    rows = classes()
+    rows[7]["x"] = rows[7]["x"] * float("inf")
+    settings = {"max_grad_norm": max_grad_norm, "optim": "sgd"}
+    found = build(tmp_path, data=rows, **settings).find_learning_rate()
+    assert (found.suggestion, found.stopped) == (None, "loss not finite")
+    assert "on_nonfinite='skip' leaves its update out" in found.problem
+    found = build(tmp_path, data=rows, on_nonfinite="skip", **settings).find_learning_rate(1e-4, 10.0)
+    assert 0.1 < found.suggestion < 3.0
+    assert 90 <= len(found.rates) < 100
+
+
+def test_gradients_without_end_end_the_sweep_before_their_step(tmp_path):
+    class Steep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.num_calls = nn.Parameter(torch.ones(1)), 0
+
+        def forward(self, x, labels):
+            self.num_calls += 1
+            zero = (self.weight * 0.0).sum() if self.num_calls > 20 else 1.0
+            return {"loss": self.weight.sum() ** 2 + 0.01 * torch.as_tensor(zero).abs().sqrt()}
+
+    found = build(tmp_path, Steep(), tiny.regression_data(64)).find_learning_rate(1e-8, 1e-6)
+    assert (len(found.losses), found.stopped) == (21, "gradients not finite")
+    assert "the gradients were not finite at 2.54e-08, though the loss had not risen" in found.problem
 
 
 class Level(nn.Module):

@@ -15,6 +15,7 @@ ENDS = {
     LOSS_NOT_FINITE: "then the loss was not finite",
     GRADIENTS_NOT_FINITE: "then the gradients were not finite",
 }
+DAMAGED_ROWS = "If a row of the data is damaged, on_nonfinite='skip' leaves its update out."
 MORE_ROWS = "more rows in each (gradient_accumulation_steps, per_device_train_batch_size)"
 
 
@@ -42,6 +43,9 @@ def explain_problem(
         return f"the loss rises from the lowest rates on. Try lower ones: lowest={lowest / 1000:g}."
     if found.problem == "falls on":
         return f"the loss falls fastest at the highest rates. Try higher ones: highest={highest * 100:g}."
+    if stopped in (LOSS_NOT_FINITE, GRADIENTS_NOT_FINITE) and found.diverges is None:
+        what = explain_end(stopped).removeprefix("then ")
+        return f"{what} at {rates[-1]:.3g}, though the loss had not risen before. {DAMAGED_ROWS}"
     goes_up = found.diverges is not None or stopped not in (COMPLETE, NO_DATA)
     ends = f"from {found.start:.4g} to {min(found.smoothed):.4g}"
     if found.problem == "noisy":
@@ -76,4 +80,5 @@ def explain_few(rates: list[float], losses: list[float], stopped: str, lowest: f
             "the gradients of the first update are not finite, before any step: the rate is not the reason. "
             "`footplate check script.py` looks for it."
         )
-    return f"{count}: {explain_end(stopped)}, at {rates[-1]:.3g}. Try lower rates: lowest={lowest / 1000:g}."
+    said = f"{count}: {explain_end(stopped)}, at {rates[-1]:.3g}. Try lower rates: lowest={lowest / 1000:g}."
+    return said if stopped == EXPLODED else f"{said} {DAMAGED_ROWS}"

@@ -124,8 +124,8 @@ def build_result(
     """Study a curve, and say what it allows.
 
     Args:
-        rates: The rate of each update, of those that were not made too.
-        losses: The loss of each update that was made; only the last may not be finite, and is left out.
+        rates: The rates that were tried.
+        losses: The loss at each of them; only the last may not be finite, and is left out.
         stopped: Why the sweep ended.
         current: The rate that is set.
         factors: The rate of each group, in multiples of `rates`.
@@ -133,23 +133,22 @@ def build_result(
         name: The name of the run.
         seconds: How long it took.
     """
-    tried = list(rates[: len(losses)])
     kept = len(losses) if all(map(math.isfinite, losses[-1:])) else len(losses) - 1
     found = study(losses[:kept], planned[2])
 
     def rate_at(index: int | None) -> float | None:
-        return None if index is None else float(tried[index])
+        return None if index is None else float(rates[index])
 
     steepest = rate_at(found.steepest)
     return LearningRates(
-        rates=tuple(tried[:kept]),
+        rates=tuple(rates[:kept]),
         losses=tuple(losses[:kept]),
         smoothed=found.smoothed,
         suggestion=None if steepest is None else float(f"{steepest:.2g}"),
         minimum=rate_at(found.lowest),
         diverges=rate_at(found.diverges),
         stopped=stopped,
-        problem=explain_problem(found, tried, list(losses), stopped, planned) if found.problem else "",
+        problem=explain_problem(found, list(rates), list(losses), stopped, planned) if found.problem else "",
         current=current,
         factors=tuple(factors),
         planned=planned,

@@ -26,6 +26,7 @@ from footplate.rates.sweep import Explosion, RisingRate, list_rates
 from footplate.trainer.staging import begin_run, on_stage
 from footplate.training import advice, patches, traits
 from footplate.training.keeping import weights_of
+from footplate.training.meter import as_norm
 from footplate.training.rehearsal import CannotPutBack
 from footplate.words import format_bytes
 
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     from footplate.trainer.training import Training
 
 logger = logging.getLogger(__name__)
+
+
+MAX_REFUSED = 3  # updates in a row: then it is the rate, and not a row of the data
+
+
+class Measured(NamedTuple):
+    """The rates that were tried, the loss at each, and why there are no more."""
+
+    rates: list[float]
+    losses: list[float]
+    stopped: str
 
 
 class Given(NamedTuple):
@@ -66,9 +78,9 @@ def find_rates(
     shows_progress = not args.disable_tqdm and args.process_index == 0
     with prepared(trainer, puts_back) as model:
         rising = RisingRate(trainer.optimizer, args.learning_rate)
-        losses, stopped = measure(trainer, model, rising, rates, shows_progress)
+        found = measure(trainer, model, rising, rates, shows_progress)
     planned, seconds = (rates[0], rates[-1], num_updates), comm.broadcast_object(time.perf_counter() - began)
-    return build_result(rates, losses, stopped, rising.current, rising.factors, planned, name, seconds)
+    return build_result(*found, rising.current, rising.factors, planned, name, seconds)
 
 
 def check_can_sweep(trainer: Training) -> None:
@@ -134,26 +146,30 @@ def check_has_room(trainer: Training) -> None:
 
 def measure(
     trainer: Training, model: nn.Module, rising: RisingRate, rates: list[float], shows_progress: bool
-) -> tuple[list[float], str]:
+) -> Measured:
     """The loss of each update until one of them ends the sweep, and why it ended."""
+    tried: list[float] = []
     losses: list[float] = []
-    explosion, updates = Explosion(), read_updates(trainer)
-    for rate in tqdm(
-        rates, "Learning rates", unit=" updates", leave=False, delay=1, disable=not shows_progress
-    ):
+    explosion, updates, num_refused = Explosion(), read_updates(trainer), 0
+    bar = tqdm(rates, "Learning rates", unit=" updates", leave=False, delay=1, disable=not shows_progress)
+    for rate in bar:
         given = next(updates, None)
         if given is None:
-            return losses, NO_DATA
+            return Measured(tried, losses, NO_DATA)
         rising.set(rate)
-        loss, is_stepped = make_update(trainer, model, given)
+        loss, is_made = make_update(trainer, model, given)
+        num_refused = 0 if is_made else num_refused + 1
+        if not is_made and trainer.args.on_nonfinite == "skip" and num_refused < MAX_REFUSED:
+            continue  # training leaves such an update out too: a row may be damaged
+        tried.append(rate)
         losses.append(loss)
         if not math.isfinite(loss):
-            return losses, LOSS_NOT_FINITE
+            return Measured(tried, losses, LOSS_NOT_FINITE)
         if explosion.has_come(loss):
-            return losses, EXPLODED
-        if not is_stepped:
-            return losses, GRADIENTS_NOT_FINITE
-    return losses, COMPLETE
+            return Measured(tried, losses, EXPLODED)
+        if not is_made:
+            return Measured(tried, losses, GRADIENTS_NOT_FINITE)
+    return Measured(tried, losses, COMPLETE)
 
 
 def read_updates(trainer: Training) -> Iterator[Given]:
@@ -174,16 +190,17 @@ def read_updates(trainer: Training) -> Iterator[Given]:
 
 
 def make_update(trainer: Training, model: nn.Module, given: Given) -> tuple[float, bool]:
-    """The loss of one update, and whether its gradients were finite, so that it could be made."""
+    """The loss of one update, and whether it was made: loss and gradients were finite."""
     run = trainer._current_run
     trainer._accumulate(model, given.micro_batches, given.num_items)
     found = comm.gather_objects(float(run.meter.update_loss))  # what all ranks go by must be the same
-    loss, are_finite = sum(found) / len(found), True
+    loss = sum(found) / len(found)
     norm = trainer._clip_grad_norm(model) if trainer.args.max_grad_norm else None
-    if norm is not None and not trainer._strategy.is_scaled:  # a loss scaler refuses such a step by itself
-        are_finite = math.isfinite(float(norm))
-    if math.isfinite(loss) and are_finite:
+    norm = as_norm(trainer._get_grad_norm(model, grad_norm=norm))
+    # a loss scaler refuses a step with gradients that are not finite by itself
+    is_made = math.isfinite(loss) and (trainer._strategy.is_scaled or math.isfinite(float(norm)))
+    if is_made:
         run.step(trainer.optimizer)
     run.finish_update(trainer.state, given.epoch, given.micro_batches)
     run.meter.loss = torch.zeros_like(run.meter.loss)  # in a large sum, a small loss loses its digits
-    return loss, are_finite
+    return loss, is_made
