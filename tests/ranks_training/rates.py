@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 import footplate
 from ranks_training import small
@@ -32,6 +34,8 @@ def trained(folder: Path, sweeps: bool) -> Any:
     if sweeps:
         before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
         trainer.find_learning_rate(1e-4, 1e-1, 20)
+        # one that is left would exchange gradients a second time
+        assert not [one for one in gc.get_objects() if type(one) is DistributedDataParallel]
         assert all(torch.equal(value, before[name]) for name, value in trainer.model.state_dict().items())
     trainer.train()
     weights = {name: value.tolist() for name, value in trainer.model.state_dict().items()}

@@ -29,7 +29,12 @@ def add_command(commands: Any) -> None:
         "--highest", type=float, default=10.0, metavar="RATE", help="Where to end; default: 10."
     )
     parser.add_argument(
-        "--updates", "--num_updates", type=int, default=100, metavar="N", help="How many; default: 100."
+        "--updates",
+        "--num_updates",
+        type=int,
+        default=100,
+        metavar="N",
+        help="How many updates; default: 100.",
     )
     parser.add_argument("--html", metavar="FILE", help="Write the curve as a page.")
     add_options(parser, "what was found")

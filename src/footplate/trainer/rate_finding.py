@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
 MAX_REFUSED = 3  # updates in a row: then it is the rate, and not a row of the data
 
 
@@ -76,11 +75,20 @@ def find_rates(
     args, began = trainer.args, time.perf_counter()
     name = args.run_name or os.path.basename(os.path.abspath(str(args.output_dir)))
     shows_progress = not args.disable_tqdm and args.process_index == 0
-    with prepared(trainer, puts_back) as model:
-        rising = RisingRate(trainer.optimizer, args.learning_rate)
-        found = measure(trainer, model, rising, rates, shows_progress)
+    found, rising = sweep(trainer, rates, puts_back, shows_progress)
+    if args.world_size > 1:  # what exchanged gradients is bound to the weights for as long as it is there
+        gc.collect()
     planned, seconds = (rates[0], rates[-1], num_updates), comm.broadcast_object(time.perf_counter() - began)
     return build_result(*found, rising.current, rising.factors, planned, name, seconds)
+
+
+def sweep(
+    trainer: Training, rates: list[float], puts_back: bool, shows_progress: bool
+) -> tuple[Measured, RisingRate]:
+    """What was measured, and which rates the groups had."""
+    with prepared(trainer, puts_back) as model:
+        rising = RisingRate(trainer.optimizer, trainer.args.learning_rate)
+        return measure(trainer, model, rising, rates, shows_progress), rising
 
 
 def check_can_sweep(trainer: Training) -> None:
@@ -122,7 +130,6 @@ def prepared(trainer: Training, puts_back: bool) -> Iterator[nn.Module]:
             f"find_learning_rate() would change something for good: {reason}. `footplate find-lr script.py` "
             "does it in a process of its own."
         ) from None
-    gc.collect()  # what exchanged gradients of several processes: it is bound to the weights
     if changed:
         logger.warning(
             "find_learning_rate() changed large tensors that your code writes to, and did not put them back: "
@@ -133,8 +140,9 @@ def prepared(trainer: Training, puts_back: bool) -> Iterator[nn.Module]:
 
 def check_has_room(trainer: Training) -> None:
     """Refuse if a copy of weights and optimizer state does not fit into memory."""
-    needed, free = num_bytes(weights_of(trainer.model, trainer.optimizer)), free_memory()
-    error = None
+    num_copies = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)  # each process of this machine keeps one
+    needed = num_copies * num_bytes(weights_of(trainer.model, trainer.optimizer))
+    free, error = free_memory(), None
     if needed > free:
         error = ValueError(
             f"find_learning_rate() keeps a copy of weights and optimizer state, to put them back: it "
