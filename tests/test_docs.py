@@ -217,6 +217,12 @@ def test_a_run_is_checked_before_it_begins(run_page, capsys):
     assert "change    nothing" in printed
 
 
+def test_a_learning_rate_is_found_for_four_classes(run_page, tmp_path, capsys):
+    assert 0.005 < run_page("learning-rate.md")["found"].suggestion < 0.1
+    assert "where the loss falls fastest; 5e-05 is set" in capsys.readouterr().out
+    assert (tmp_path / "lr.html").stat().st_size > 20_000
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

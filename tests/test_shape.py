@@ -53,6 +53,7 @@ LEAVES = {
     "instruments",
     "planning",
     "integrations",
+    "rates",
     "report",
     "hub",
 }
@@ -65,6 +66,7 @@ BESIDE = {  # what a leaf, or one file of it, may import besides the ground and 
     "planning": {"checkpoint.planned"},
     "hub": {"integrations.guard", "integrations.isolation"},
     "search": {"report"},
+    "rates": {"report"},
 }
 TRAINER = {"trainer", "seq2seq", "question_answering"}
 ABOVE = {"tasks", "cli", "replaying", "demo", "testing", "takeover", "__main__"}

@@ -53,6 +53,7 @@ SUBJECTS = {
     "comm": PROCESSES,
     "meeting": PROCESSES,
     "search": Subject("search", "Search"),
+    "rates": Subject("optimizers", "Optimizers and schedules"),
     "planning": Subject("planning", "Planning"),
     "hub": Subject("hub", "Model cards and the Hub"),
     "tasks": Subject("tasks", "Tasks"),

@@ -178,6 +178,7 @@ from footplate.qa.features import build_qa_features
 from footplate.qa.post_processing import build_post_processing
 from footplate.qa.scores import build_squad_metrics, compute_squad_metrics
 from footplate.question_answering import QuestionAnsweringSeq2SeqTrainer, QuestionAnsweringTrainer
+from footplate.rates.result import LearningRates
 from footplate.replaying.api import replay
 from footplate.search.spaces import (
     default_compute_objective,
@@ -296,6 +297,7 @@ __all__ = [
     "LabelSmoother",
     "LayerWiseDummyOptimizer",
     "LayerWiseDummyScheduler",
+    "LearningRates",
     "LengthGroupedSampler",
     "MLflowCallback",
     "NotebookProgressCallback",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from footplate.checkpoint.saves import unsaved
 from footplate.cli.main import main
 from footplate.trainer import Trainer
 
@@ -78,13 +77,8 @@ open("reached_the_end", "w")
 
 
 @pytest.fixture
-def script(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["footplate"])
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    unsaved.clear()  # an earlier test of this process may have left a run that could not be saved
-    (tmp_path / "train.py").write_text(SCRIPT.replace("LIBRARY", "footplate"))
-    return "train.py"
+def script(write_script):
+    return write_script(SCRIPT)
 
 
 def test_a_good_script_is_checked_and_not_trained(script, tmp_path, capsys):

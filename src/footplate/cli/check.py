@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from footplate.cli.first_train import add_options, ask_at_first_train, check_is_script
 
 if TYPE_CHECKING:
     from footplate.training.findings import CheckReport
@@ -19,19 +20,13 @@ def add_command(commands: Any) -> None:
         "trackers. Nothing is trained. The exit code is 1 if something failed."
     )
     parser = commands.add_parser("check", help=text, description=text)
-    parser.add_argument("--json", action="store_true", help="Print what was found as JSON.")
-    parser.add_argument(
-        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
-    )
-    parser.add_argument("script", help="A Python script that calls Trainer.train().")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
+    add_options(parser, "what was found")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check and print; the exit code is 0 if nothing failed, else 1."""
-    if not Path(options.script).is_file():
-        raise ValueError(f"{options.script!r} is not a file. Give the script that trains.")
+    check_is_script(options.script)
     report = check_script(options)
     if report is None:
         return 1  # the script failed, and its error was shown
@@ -45,7 +40,6 @@ RESUMING = ("model_path", "extend_to", "extend_to_epochs", "extend_to_steps")
 
 def check_script(options: argparse.Namespace) -> CheckReport | None:
     """What a rehearsal found at the script's first `train()`; None if the script failed before."""
-    from footplate.cli.first_train import ask_at_first_train
     from footplate.trainer.checking import check_trainer
 
     def check(trainer: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> CheckReport:

@@ -6,7 +6,29 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, redirect_stdout
+from pathlib import Path
 from typing import Any, NoReturn
+
+
+def add_options(parser: argparse.ArgumentParser, answer: str) -> None:
+    """Add what every such command takes: the script with its arguments, and the form of the answer.
+
+    Args:
+        parser: The parser of the command.
+        answer: What is printed.
+    """
+    parser.add_argument("--json", action="store_true", help=f"Print {answer} as JSON.")
+    parser.add_argument(
+        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
+    )
+    parser.add_argument("script", help="A Python script that calls Trainer.train().")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
+
+
+def check_is_script(script: str) -> None:
+    """There is such a file."""
+    if not Path(script).is_file():
+        raise ValueError(f"{script!r} is not a file. Give the script that trains.")
 
 
 class _Answered(BaseException):

@@ -20,6 +20,10 @@ COMMANDS = {
         "Try what a script's training will do, in seconds: largest batch, metrics, saving, disk.",
     ),
     "plan": ("footplate.cli.plan", "Say what a run of a script would take: updates, memory, disk, traffic."),
+    "find-lr": (
+        "footplate.cli.find_lr",
+        "Suggest a learning rate for a script, by the loss while the rate rises.",
+    ),
     "run": ("footplate.cli.run", "Train, evaluate and predict a task."),
     "search": ("footplate.cli.search", "Find settings for a task or a script, and keep the best model."),
     "drive": (

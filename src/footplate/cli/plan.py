@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from footplate.cli.first_train import add_options, ask_at_first_train, check_is_script
 
 if TYPE_CHECKING:
     from footplate.planning import RunPlan
@@ -29,20 +30,14 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), help="Kind of device to plan for; default: this machine's."
     )
-    parser.add_argument("--json", action="store_true", help="Print the plan as JSON.")
     parser.add_argument("--real", action="store_true", help="Build and load the model as the script does.")
-    parser.add_argument(
-        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
-    )
-    parser.add_argument("script", help="A Python script that calls Trainer.train().")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
+    add_options(parser, "the plan")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print; the exit code is 0 if memory and disk are enough, else 1."""
-    if not Path(options.script).is_file():
-        raise ValueError(f"{options.script!r} is not a file. Give the script that trains.")
+    check_is_script(options.script)
     plan = plan_script(options)
     if plan is None:
         return 1  # the script failed, and its error was shown
@@ -53,7 +48,6 @@ def run(options: argparse.Namespace) -> int:
 
 def plan_script(options: argparse.Namespace) -> RunPlan | None:
     """The plan of the script's first `train()`; None if the script failed."""
-    from footplate.cli.first_train import ask_at_first_train
     from footplate.planning.empty_models import empty_models
 
     wanted = {"world_size": options.ranks, "sharding": options.sharding}

@@ -103,6 +103,19 @@ def to_script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def frame_page(page: str, height: int) -> str:
+    """A page inside the output of a notebook, which it cannot reach.
+
+    Args:
+        page: Its text.
+        height: Of the frame, in pixels.
+    """
+    return (
+        f'<iframe sandbox="allow-scripts" width="100%" height="{height}" style="border:0" '
+        f'srcdoc="{html.escape(page)}"></iframe>'
+    )
+
+
 class Plot:
     """The curves of a run: a notebook displays them, and `save` writes them as a page.
 
@@ -135,10 +148,7 @@ class Plot:
         save_text(self.to_html(), path)
 
     def _repr_html_(self) -> str:
-        return (
-            f'<iframe sandbox="allow-scripts" width="100%" height="{self.height}" style="border:0" '
-            f'srcdoc="{html.escape(self.to_html())}"></iframe>'
-        )
+        return frame_page(self.to_html(), self.height)
 
     def __repr__(self) -> str:
         keys = ", ".join(f"{split}/{metric}" for split, metric in self._run.curves)

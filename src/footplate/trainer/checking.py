@@ -13,7 +13,7 @@ from footplate.optim import schedules
 from footplate.trainer.check_saving import try_saving
 from footplate.trainer.check_update import try_update
 from footplate.trainer.rehearsing import others_add_metrics
-from footplate.trainer.staging import on_stage
+from footplate.trainer.staging import begin_run, on_stage
 from footplate.training import advice, traits
 from footplate.training.findings import CheckReport, Finding, Outcome, failed, not_tried, passed, warned
 from footplate.training.rehearsal import CannotPutBack, describe_failure
@@ -107,14 +107,9 @@ def try_room_and_saving(trainer: Training, model: Any, folder: str, resumes: boo
 def prepare(trainer: Training) -> tuple[Any, Any, Finding | None]:
     """Model, loader and optimizer, as `train()` makes them from the start; or why it cannot."""
     try:
-        trainer._prepare_model_for_run(None, None)
-        loader = trainer.get_train_dataloader()
-        plan = trainer._plan_run(loader, None)
-        trainer._begin_run(plan, loader, None)
-        model = trainer._prepare_for_training(loader, None)
+        model, loader = begin_run(trainer)
     except Exception as error:
         return None, None, failed("preparation", describe_failure(error))
-    trainer.is_in_train = True
     return model, loader, None
 
 

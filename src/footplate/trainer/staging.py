@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from footplate import rng
 from footplate.checkpoint.seal import rehearsal_prefix
 from footplate.distributed.strategy import build_strategy
@@ -68,6 +70,17 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
                 owner.update(content)
     if times is not None:
         os.utime(home, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def begin_run(trainer: Training) -> tuple[nn.Module, Any]:
+    """Model and loader of a run on this stage, prepared as `train()` does from the start, with optimizer."""
+    trainer._prepare_model_for_run(None, None)
+    loader = trainer.get_train_dataloader()
+    plan = trainer._plan_run(loader, None)
+    trainer._begin_run(plan, loader, None)
+    model = trainer._prepare_for_training(loader, None)
+    trainer.is_in_train = True
+    return model, loader
 
 
 def keep_all(trainer: Training) -> KeptObjects:

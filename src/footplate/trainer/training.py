@@ -38,6 +38,7 @@ from footplate.training.signals import StopRequested, ignore_children
 from footplate.voice import show_block
 
 if TYPE_CHECKING:
+    from footplate.rates.result import LearningRates
     from footplate.training.findings import CheckReport
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,20 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         from footplate.trainer.checking import check_trainer  # what a run has no use for
 
         return check_trainer(self)
+
+    def find_learning_rate(
+        self, lowest: float = 1e-7, highest: float = 10.0, num_updates: int = 100
+    ) -> LearningRates:
+        """Make updates while the learning rate rises, and suggest one by their losses. It leaves no trace.
+
+        Args:
+            lowest: The rate of the first update.
+            highest: The rate of the last update, unless the loss explodes before.
+            num_updates: How many updates to make: more of them show more where losses differ much by batch.
+        """
+        from footplate.trainer.rate_finding import find_rates  # what a run has no use for
+
+        return find_rates(self, lowest, highest, num_updates)
 
     def _inner_training_loop(
         self,

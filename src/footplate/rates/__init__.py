@@ -1,0 +1,1 @@
+"""Which learning rate to take: the loss while the rate rises, what it says, and its picture."""
