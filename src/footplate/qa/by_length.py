@@ -35,8 +35,9 @@ def describe_answers(
     tables = {"answer": _by_answer(golds, exact, f1, count)}
     for name in ("question", "context"):
         if has_column(examples, name) and has_column(examples, "id"):
-            lengths = _lengths_of(examples, name, ids, count)
-            tables[name] = _by_bounds(lengths, BOUNDS[name], exact, f1)
+            buckets = _by_bounds(_lengths_of(examples, name, ids, count), BOUNDS[name], exact, f1)
+            if len(buckets) > 1:  # a single one repeats the whole
+                tables[name] = buckets
     means = {"exact_match": _per_cent(exact), "f1": _per_cent(f1)}
     return "answers", {"num_items": len(ids), **means, "tables": tables}
 
