@@ -12,7 +12,7 @@ from footplate.evaluation.choices import Array, Task, read_choices, read_flags, 
 
 NUM_BINS = 10
 MOST_LISTED = 50  # with more classes, an event holds those with the lowest F1 and the most frequent ones
-MOST_CELLS, MOST_CELLS_OF_MANY = 300, 20  # confusions in an event; of more classes than are listed
+MOST_CELLS, MOST_CELLS_OF_MANY = 400, 20  # confusions in an event; of more classes than are listed
 MOST_CHARACTERS = 40  # of a name in an event
 
 
