@@ -50,7 +50,8 @@ function confusionMatrix(block) {
     const count = counts[row][column], share = count / Math.max(1, block.support[row]);
     const told = `${block.names[row]} predicted as ${block.names[column]}: ${formatNumber(count)} of ${formatNumber(block.support[row])}`;
     const shade = Math.sqrt(share);  // so that confusions are seen, which are seldom a large share
-    const properties = { class: `${row === column ? "hit" : "miss"}${shade > 0.74 ? " strong" : ""}`, title: told };
+    const kind = `${row === column ? "hit" : "miss"}${shade > 0.62 ? " medium" : ""}${shade > 0.8 ? " strong" : ""}`;
+    const properties = { class: kind, title: told };
     if (count) properties.style = { "--share": `${(shade * 100).toFixed(1)}%` };
     return make("td", properties, count ? isShare ? Math.round(share * 100) || "<1" : count < 1e4 ? formatNumber(count) : formatTick(count) : "");
   };
