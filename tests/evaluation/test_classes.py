@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from footplate.evaluation import summarize_classes
+from footplate.evaluation.classes import summarize_classes
 
 RNG = np.random.default_rng(1)
 

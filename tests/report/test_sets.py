@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from footplate.evaluation import summarize_classes
+from footplate.evaluation.classes import summarize_classes
 from footplate.report.answers import AnswerNotes
 from footplate.report.classes import ClassNotes
 from footplate.report.page import describe_runs, to_script_json

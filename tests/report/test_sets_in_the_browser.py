@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from selenium.webdriver.support.ui import Select
 
-from footplate.evaluation import summarize_classes
+from footplate.evaluation.classes import summarize_classes
 from footplate.report.files import save_text
 from footplate.report.page import build_page, describe_runs
 from footplate.report.source import RunSource
