@@ -85,6 +85,32 @@ def test_a_yes_or_no_for_each_named_class_is_not_taken_for_tokens():
     assert recognize_task(chosen, FLAGS.astype(np.int64), num_names=4) is None
 
 
+class Untouched(np.ndarray):
+    """An array that may not be read."""
+
+    def __array_ufunc__(self, *args, **kwargs):
+        raise AssertionError("read")
+
+
+def test_what_would_take_too_long_is_not_even_read():
+    for scores, labels in ((SCORES, LABELS), (SCORES, FLAGS), (SCORES.argmax(1), LABELS)):
+        given = scores.view(Untouched), labels.view(Untouched)
+        with pytest.raises(AssertionError, match="read"):
+            recognize_task(*given)
+        assert recognize_task(*given, most_seconds=1e-9) is None
+
+
+def test_a_regression_is_known_by_its_first_slice(monkeypatch):
+    monkeypatch.setattr(choices, "MOST_SCORES_AT_ONCE", 8)
+    labels = np.ones((30, 4))
+    labels[0, 0] = 0.5
+    labels[1:] = np.nan  # which no slice after the first may reach
+    seen = []
+    monkeypatch.setattr(choices, "_is_counted", lambda part: seen.append(len(part)) or part != -100)
+    assert recognize_task(SCORES, labels) is None
+    assert seen == [2]
+
+
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 16])
 def test_slices_of_any_size_give_the_same_choices(monkeypatch, at_once):
     monkeypatch.setattr(choices, "MOST_SCORES_AT_ONCE", at_once)

@@ -87,6 +87,12 @@ def test_an_evaluation_that_is_made_again_replaces_the_first():
     assert one["latest"]["num_right"] == 59
 
 
+def test_an_evaluation_at_the_end_of_a_script_does_not_take_the_best_away():
+    last, again = classes(20, 2, is_best=True), classes(20, 2)
+    (one,) = keep(classes(10, 5, is_best=True), last, again).to_plain()
+    assert (one["best"]["step"], one["is_chosen"]) == (20, True)
+
+
 WRONG = [
     *({name: None} for name in ("set", "step", "form", "listed", "support", "hits", "names", "macro_f1")),
     {"step": True},

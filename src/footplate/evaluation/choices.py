@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -54,13 +55,16 @@ class Choices(NamedTuple):
     confidence: Array | None
 
 
-def recognize_task(predictions: Any, labels: Any, num_names: int = 0) -> Task | None:
+def recognize_task(
+    predictions: Any, labels: Any, num_names: int = 0, most_seconds: float = math.inf
+) -> Task | None:
     """The task if these are predictions and labels of a classifier; None if it is not clear that they are.
 
     Args:
         predictions: Scores or chosen classes, or several arrays of which the first holds them.
         labels: The right classes.
         num_names: How many classes have a name; 0 if that is not known.
+        most_seconds: A task that takes longer is None too, before anything is read.
     """
     scores, right = _first_array(predictions), _first_array(labels, only=True)
     if scores is None or right is None or not right.size or len(scores) != len(right):
@@ -69,20 +73,34 @@ def recognize_task(predictions: Any, labels: Any, num_names: int = 0) -> Task | 
         right = right[:, 0]
     if scores.ndim == 2 and scores.shape[1] == 1:
         scores = scores[:, 0]
+    task = _guess_task(scores, right)
+    if task is None or task.seconds > most_seconds:
+        return None
+    if task.are_chosen:
+        return _check_chosen(task, num_names)
+    if task.form == "flags" or task.scores.ndim == 1:
+        return _check_flags(task, num_names)
+    return _check_labels(task, num_names)
+
+
+def _guess_task(scores: Array, labels: Array) -> Task | None:
+    """The task that has arrays of these shapes; of chosen classes, how many there are is not known yet."""
     if scores.dtype.kind in "iub":
-        return _recognize_chosen(scores, right, num_names)
+        if scores.shape != labels.shape or scores.ndim > 2 or labels.dtype.kind not in "iub":
+            return None
+        return Task("tokens" if scores.ndim == 2 else "classes", scores, labels, 0)
     if scores.dtype.kind != "f":
         return None
-    if scores.ndim == 1 and right.ndim == 1:
-        return _recognize_flags("classes", scores, right, 2, num_names)
-    if scores.ndim == 2 and right.shape == scores.shape:
-        return _recognize_flags("flags", scores, right, scores.shape[1], num_names)
-    is_one = scores.ndim == 2 and right.ndim == 1
-    is_many = scores.ndim == 3 and right.shape == scores.shape[:2]
-    if not (is_one or is_many) or not 2 <= scores.shape[-1] <= MOST_CLASSES:
+    if scores.ndim == 1 and labels.ndim == 1:
+        return Task("classes", scores, labels, 2)
+    if not 2 <= scores.shape[-1] <= MOST_CLASSES:
         return None
-    form = "tokens" if is_many else "classes"
-    return _check_labels(Task(form, scores, right, scores.shape[-1]), num_names)
+    if scores.ndim == 2 and labels.shape == scores.shape:
+        return Task("flags", scores, labels, scores.shape[1])
+    if scores.ndim == 2 and labels.ndim == 1:
+        return Task("classes", scores, labels, scores.shape[1])
+    is_many = scores.ndim == 3 and labels.shape == scores.shape[:2]
+    return Task("tokens", scores, labels, scores.shape[2]) if is_many else None
 
 
 def _first_array(value: Any, only: bool = False) -> Array | None:
@@ -92,9 +110,9 @@ def _first_array(value: Any, only: bool = False) -> Array | None:
     return value if isinstance(value, np.ndarray) and value.ndim > 0 else None
 
 
-def _recognize_chosen(chosen: Array, right: Array, num_names: int) -> Task | None:
-    if chosen.shape != right.shape or chosen.ndim > 2 or right.dtype.kind not in "iub":
-        return None
+def _check_chosen(task: Task, num_names: int) -> Task | None:
+    """The task with the number of its classes."""
+    _, chosen, right, _ = task
     high = int(max(chosen.max(), right.max()))
     num_classes = max(high + 1, num_names)
     # padding fills the predictions of short rows too, where no label counts
@@ -102,8 +120,7 @@ def _recognize_chosen(chosen: Array, right: Array, num_names: int) -> Task | Non
         return None
     if chosen.ndim == 2 and chosen.shape[1] == num_names and high <= 1:  # a yes or no for each class
         return None
-    form = "tokens" if chosen.ndim == 2 else "classes"
-    return _check_labels(Task(form, chosen, right, num_classes), num_names)
+    return _check_labels(task._replace(num_classes=num_classes), num_names)
 
 
 def _check_labels(task: Task, num_names: int) -> Task | None:
@@ -121,22 +138,25 @@ def _check_labels(task: Task, num_names: int) -> Task | None:
     return None if is_text else task
 
 
-def _recognize_flags(
-    form: str, scores: Array, labels: Array, num_classes: int, num_names: int
-) -> Task | None:
-    """A task where each label is 0 or 1, and each score is positive where the model says 1."""
-    is_ignored = labels == IGNORED_LABEL
-    if form == "flags" and is_ignored.any() and num_names != num_classes:  # these may be places of a text
+def _check_flags(task: Task, num_names: int) -> Task | None:
+    """The task if each label is 0 or 1; each score is positive where the model says 1."""
+    is_one_hot, is_unclear, has_gap, found = task.form == "flags", True, False, {0: False, 1: False}
+    for scores, labels in _slices(task):
+        are_ones, are_zeros, counted = labels == 1, labels == 0, _is_counted(labels)
+        if not (are_ones | are_zeros | ~counted).all():
+            return None
+        found = {0: found[0] or bool(are_zeros.any()), 1: found[1] or bool(are_ones.any())}
+        has_gap = has_gap or not counted.all()
+        is_one_hot = is_one_hot and bool((are_ones.sum(axis=-1) == 1).all())
+        is_unclear = is_unclear and bool(((scores >= 0) & (scores <= 1)).all())
+    if not all(found.values()):
         return None
-    if num_classes > MOST_CLASSES or not ((labels == 0) | (labels == 1) | is_ignored).all():
-        return None
-    if not (labels == 0).any() or not (labels == 1).any():
-        return None
-    if form == "flags" and bool(((labels == 1).sum(axis=1) == 1).all()) and not is_ignored.any():
-        return Task("classes", scores, labels.argmax(axis=1), num_classes)  # one-hot
+    if is_one_hot and not has_gap:
+        return task._replace(form="classes", labels=task.labels.argmax(axis=1))
+    # one score for each place of a text has gaps; that for each class has none, or names
+    is_text = task.form == "flags" and has_gap and num_names != task.num_classes
     # between 0 and 1 they may be probabilities or scores, where 1 begins at 0.5 or at 0: nothing tells which
-    is_unclear = bool(((scores >= 0) & (scores <= 1)).all())
-    return None if is_unclear else Task(form, scores, labels, num_classes)
+    return None if is_text or is_unclear else task
 
 
 def read_choices(task: Task) -> Choices:

@@ -64,6 +64,16 @@ def _step_of(block: Block) -> int:
     return int(block["step"])
 
 
+def _put(blocks: Spaced[Block], block: Block) -> None:
+    """Add a block, in the place of an earlier one of the same step.
+
+    An evaluation that was interrupted is made again, and many scripts evaluate once more at the end.
+    """
+    if blocks.last is not None and blocks.last["step"] >= block["step"]:
+        blocks.cut(ResumePoint(block["step"] - 1))
+    blocks.add(block)
+
+
 class _OneSet:
     """The blocks of one set."""
 
@@ -73,13 +83,11 @@ class _OneSet:
         self._highest: Spaced[Block] = Spaced(MOST_BEST, _step_of)  # those that were better than all before
 
     def add(self, block: Block, is_best: bool, score: Callable[[Block], float]) -> None:
-        if self._all.last is not None and self._all.last["step"] >= block["step"]:
-            self.cut(ResumePoint(block["step"] - 1))  # an evaluation that was interrupted is made again
-        self._all.add(block)
+        _put(self._all, block)
         if is_best:
-            self._chosen.add(block)
+            _put(self._chosen, block)
         if self._highest.last is None or score(block) > score(self._highest.last):
-            self._highest.add(block)
+            _put(self._highest, block)
 
     def cut(self, point: ResumePoint) -> None:
         for blocks in (self._all, self._chosen, self._highest):

@@ -52,10 +52,9 @@ def _describe_classes(
     if getattr(config, "problem_type", None) == "regression":
         return None
     names = find_class_names(config, evaluation.dataset, trainer.label_names)
-    task = recognize_task(output.predictions, output.label_ids, len(names or ()))
+    most_seconds = max(ALWAYS_SECONDS, MOST_SHARE * seconds)
+    task = recognize_task(output.predictions, output.label_ids, len(names or ()), most_seconds)
     if task is None or task.num_classes == getattr(config, "vocab_size", None):
-        return None
-    if task.seconds > max(ALWAYS_SECONDS, MOST_SHARE * seconds):
         return None
     return summarize_task(task, names).to_event()
 
