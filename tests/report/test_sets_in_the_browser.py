@@ -179,6 +179,16 @@ def test_of_many_classes_the_confusions_are_a_table(chromium, written):
     assert chromium.find(".confusions tbody").text.split() == ["0", "5", "7"]
 
 
+def test_runs_that_share_no_class_are_not_compared(chromium, sorted_run, write_run, tmp_path):
+    other = write_run(tmp_path / "other")
+    other.begin(run_id="other")
+    other.log(10, loss=1.0)
+    other.write("classes", step=10, set="eval", is_best=True, **make_event(9, names=["elk", "dog", "owl"]))
+    chromium.show(write_page(sorted_run, other))
+    assert chromium.run("return document.querySelectorAll('#classes').length") == 0
+    assert chromium.errors() == []
+
+
 def test_compared_runs_show_the_f1_of_each_class_side_by_side(chromium, sorted_run, write_run, tmp_path):
     other = write_run(tmp_path / "other")
     other.begin(run_id="other")

@@ -1,6 +1,6 @@
 /* How well each class is predicted: the confusion matrix, the calibration and a table of all classes. */
 
-const MOST_CONFUSIONS = 5;  // named below a matrix
+const MOST_CONFUSIONS = { small: 5, large: 14 };  // named below a matrix
 const FEW_CLASSES = 4, MANY_CLASSES = 20;  // with room for names in lines, and with room for small cells only
 const ITEMS = { classes: "rows", tokens: "tokens", flags: "rows" };
 
@@ -9,10 +9,16 @@ function classes(shown) {
   const sets = (shown.runs[0].notes || {}).classes;
   if (!sets) return null;
   const { set, block, controls } = chooseEvaluation("classes", sets);
-  const matrix = confusionMatrix(block), curve = reliability(block);
-  const confusions = matrix || (block.cells && block.cells.length) ? make("div", null, matrix, confusionList(block)) : null;
-  return section("classes", "Classes", controls, make("p", { class: "quiet" }, describeClasses(block)),
-    make("div", { class: confusions && curve ? "matrix-and-curve" : "" }, confusions, curve), classTable(set, block));
+  return section("classes", "Classes", controls, make("p", { class: "quiet" }, describeClasses(block)), arrangeClasses(set, block));
+}
+
+/** The pictures side by side where there is room, and the table of all classes below them or in the place of a matrix. */
+function arrangeClasses(set, block) {
+  const matrix = confusionMatrix(block), confusions = confusionList(block), curve = reliability(block), all = classTable(set, block);
+  const beside = (left) => curve ? make("div", { class: "matrix-and-curve" }, make("div", null, left), curve) : make("div", null, left);
+  if (!matrix && !confusions) return beside([all]);
+  const isWide = matrix && block.listed.length > MANY_CLASSES;
+  return make("div", null, isWide && matrix, beside([!isWide && matrix, confusions]), all);
 }
 
 function describeClasses(block) {
@@ -64,7 +70,7 @@ function confusionMatrix(block) {
     make("p", { class: "quiet axes-said" }, "Rows: the right class. Columns: what was predicted."),
     make("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": "Confusion matrix" }, make("table", { class: `heat${block.names.length > MANY_CLASSES ? " dense" : block.names.length <= FEW_CLASSES ? " roomy" : ""}`, style: { "max-width": `${12 + 4.6 * Math.max(FEW_CLASSES, block.names.length)}rem` } },
       make("thead", null, make("tr", null, make("td", null), block.names.map((name) => head(name, "col")))), make("tbody", null, rows))),
-    few !== null && make("p", { class: "quiet axes-said" }, `Confusions of ${formatNumber(few)} or fewer may be left out.`));
+    few !== null && make("p", { class: "quiet axes-said" }, `Some confusions that came ${few === 1 ? "once" : `${formatNumber(few)} times or less`} are left out.`));
 }
 
 /** The most frequent confusions: in words beside a matrix, as a table instead of one. */
@@ -73,7 +79,7 @@ function confusionList(block) {
   const nameOf = new Map(block.listed.map((number, i) => [number, block.names[i]]));
   const named = [...block.cells].sort((a, b) => b[2] - a[2]).map(([right, other, count]) => [nameOf.get(right), nameOf.get(other), formatNumber(count)]);
   if (block.listed.length === block.num_classes) {
-    const pairs = named.slice(0, MOST_CONFUSIONS).map(([right, other, count]) => make("li", null, make("span", { class: "quiet" }, `${count} × `), make("b", null, right), " taken for ", make("b", null, other)));
+    const pairs = named.slice(0, MOST_CONFUSIONS[block.listed.length > MANY_CLASSES ? "large" : "small"]).map(([right, other, count]) => make("li", null, make("span", { class: "quiet" }, `${count} × `), make("b", null, right), " taken for ", make("b", null, other)));
     return make("div", { class: "confusions" }, make("h3", null, "Most often confused"), make("ul", null, pairs));
   }
   return make("div", { class: "confusions" }, make("h3", null, "Most often confused"),
@@ -116,7 +122,7 @@ function describeCalibration(block) {
   const gap = block.bins.reduce((sum, [count, right, confidence]) => sum + count * confidence - right, 0) / total;
   const points = formatNumber(block.calibration_error * 100, 2);
   const way = Math.abs(gap) < 0.01 ? "in the mean neither too sure nor too unsure" : gap > 0 ? "it is surer than it should be" : "it is right more often than it is sure";
-  return `Calibration error (ECE) ${formatNumber(block.calibration_error, 3)}: confidence and accuracy are ${points} points apart on average; ${way}.`;
+  return `Calibration error (ECE) ${formatNumber(block.calibration_error, 3)}: confidence and accuracy are ${points} ${points === "1" ? "point" : "points"} apart on average; ${way}.`;
 }
 
 // ---- all classes ----
@@ -151,6 +157,7 @@ function compareClasses(runs) {
     if (!byName.has(row.name)) byName.set(row.name, { name: row.name, f1: [] });
     byName.get(row.name).f1[i] = row.f1;
   }));
+  if (![...byName.values()].some((row) => row.f1.filter((value) => value !== undefined).length > 1)) return null;
   const columns = [
     { id: "name", head: "Class", of: (row) => row.name, cell: (row) => make("span", { class: "class-name" }, row.name), isText: true },
     ...runs.map((run, i) => ({ id: `run ${i}`, head: run.label, of: (row) => row.f1[i], cell: (row) => row.f1[i] === undefined ? "–" : row.f1[i].toFixed(3) })),
