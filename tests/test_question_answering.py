@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -183,6 +184,44 @@ def test_metrics_are_those_of_the_original(tmp_path, train_set, eval_set, other_
 
 
 # ---- what the original got wrong ----
+
+
+def read_notes(folder: Any) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["kind"] == "answers"]
+
+
+def check_note(note: dict[str, Any], metrics: dict[str, float], prefix: str, count: int) -> None:
+    """The note must have the scores of the metrics, and every question in one bucket."""
+    assert (note["set"], note["num_items"]) == (prefix, count)
+    for name in ("exact_match", "f1"):
+        assert note[name] == pytest.approx(metrics[f"{prefix}_{name}"], abs=0.006)
+    buckets = note["tables"]["answer"]
+    assert sum(num_questions for _, num_questions, _, _ in buckets) == count
+    mean = sum(num_questions * f1 for _, num_questions, _, f1 in buckets) / count
+    assert mean == pytest.approx(metrics[f"{prefix}_f1"], abs=0.02)
+
+
+def test_scores_by_length_are_noted_for_every_set_and_prediction(tmp_path, eval_set, other_set):
+    trainer = build(tmp_path, None, eval_set)
+    metrics = trainer.evaluate(
+        {"a": eval_set.features, "b": other_set.features}, {"a": eval_set.examples, "b": other_set.examples}
+    )
+    output = trainer.predict(other_set.features, other_set.examples)
+    first, second, third = read_notes(tmp_path)
+    check_note(first, metrics, "eval_a", 40)
+    check_note(second, metrics, "eval_b", 17)
+    check_note(third, output.metrics, "test", 17)
+    assert {row[0] for row in first["tables"]["answer"]} == {"1", "2"}
+
+
+def test_answers_in_a_form_of_their_own_are_measured_without_a_note(tmp_path, eval_set):
+    def post_process_plainly(examples: Any, features: Any, predictions: Any) -> Any:
+        return EvalPrediction(np.ones(len(examples)), np.ones(len(examples)))
+
+    options = {"post_process_function": post_process_plainly, "compute_metrics": lambda answers: {"one": 1.0}}
+    assert build(tmp_path, None, eval_set, options).evaluate()["eval_one"] == 1.0
+    assert read_notes(tmp_path) == []
 
 
 def test_every_key_of_an_evaluation_is_in_one_log_under_eval(tmp_path, eval_set):
@@ -589,6 +628,8 @@ def test_generated_answers_measure_as_in_the_original(tmp_path):
     )
     assert output.metrics["predict_f1"] == ours["eval_f1"]
     assert isinstance(output.predictions[0]["prediction_text"], str)
+    note = read_notes(tmp_path)[-1]
+    check_note(note, output.metrics, "predict", 19)
     several = trainers[0].evaluate({"a": evaluate.features}, {"a": evaluate.examples}, **settings)
     assert several["eval_a_f1"] == ours["eval_f1"]
     assert [key for key in ours if not key.startswith("eval_") and key != "epoch"] == []

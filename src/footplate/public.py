@@ -106,6 +106,7 @@ from footplate.evaluation.arrays import (
     numpy_pad_and_concatenate,
     torch_pad_and_concatenate,
 )
+from footplate.evaluation.classes import ClassSummary, summarize_classes
 from footplate.integrations import (
     get_available_reporting_integrations,
     get_reporting_integration_callbacks,
@@ -253,6 +254,7 @@ __all__ = [
     "AzureMLCallback",
     "BestRun",
     "CallbackHandler",
+    "ClassSummary",
     "ClearMLCallback",
     "CodeCarbonCallback",
     "CometCallback",
@@ -427,6 +429,7 @@ __all__ = [
     "speed_metrics",
     "str_to_bool",
     "string_to_bool",
+    "summarize_classes",
     "take_over",
     "to_numpy",
     "torch_default_data_collator",

@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from footplate import comm
@@ -13,6 +14,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.evaluation.collector import Collector
 from footplate.evaluation.streaming import is_streaming
 from footplate.outputs import EvalLoopOutput, PredictionOutput
+from footplate.qa.by_length import describe_answers
 from footplate.qa.post_processing import check_answers, check_rows, choose_examples, choose_rows
 from footplate.seq2seq import Seq2SeqTrainer
 from footplate.trainer import Trainer
@@ -181,10 +183,14 @@ class QuestionAnsweringTrainer(Trainer):
         check_rows(comm.find_batch_size(predictions), features, self.args.eval_do_concat_batches)
         values = (examples, features, self._to_post_process(collector))
         answers = _call_post_process(self.post_process_function, values, scope, self.args)
-        self._answers = check_answers(answers, examples, is_prediction=scope.stage == "predict")
-        if self._answers.label_ids is None:
+        self._answers = answers = check_answers(answers, examples, is_prediction=scope.stage == "predict")
+        if answers.label_ids is None:
             return {}
-        return metric_tools.check_metrics(self.compute_metrics(self._answers))
+        assert self._current_evaluation is not None
+        self._current_evaluation.describe_answers = partial(
+            describe_answers, examples, answers.predictions, answers.label_ids, self.compute_metrics
+        )
+        return metric_tools.check_metrics(self.compute_metrics(answers))
 
     def _warn_of_missing_examples(self) -> None:
         """Warn once that without examples there are no answers."""

@@ -101,6 +101,24 @@ def first_rank(folder: Path) -> Any:
     }
 
 
+class Listening(footplate.TrainerCallback):
+    """Keeps every note that it is told of."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_note(self, args: Any, state: Any, control: Any, kind: str, values: Any, **kwargs: Any) -> None:
+        self.heard.append([kind, values])
+
+
+def notes(folder: Path) -> Any:
+    """What callbacks hear of the classes in an evaluation."""
+    trainer, listening = build(folder, Watching(), small.numbers(13)), Listening()
+    trainer.add_callback(listening)
+    trainer.evaluate()
+    return small.plain(listening.heard)
+
+
 class Counting:
     """A function that is called for every batch, and answers after the last one."""
 

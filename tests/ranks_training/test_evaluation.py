@@ -18,7 +18,7 @@ NEAR = ("gathering", "prepared_loader", "own_loss")
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluating")
-    names = [f"evaluating.{name}" for name in (*EXACT, *NEAR, "first_rank")]
+    names = [f"evaluating.{name}" for name in (*EXACT, *NEAR, "first_rank", "notes")]
     return jobs.together(folder / "two", *names), jobs.alone(folder / "one", *names)
 
 
@@ -36,3 +36,11 @@ def test_metrics_on_the_first_rank_alone_leave_nothing_on_the_others(both):
     assert second["seen"] == []
     assert second["predictions"] is None
     assert second["labels"] is None
+
+
+def test_only_the_first_rank_describes_the_answers_and_it_knows_those_of_all(both):
+    (first, second), one = both[0]["evaluating.notes"], both[1]["evaluating.notes"]
+    assert first == one
+    ((kind, values),) = first
+    assert (kind, values["num_items"]) == ("classes", 13)
+    assert second == []

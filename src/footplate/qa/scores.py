@@ -119,6 +119,39 @@ def _measure(prediction: EvalPrediction, **settings: Any) -> dict[str, float]:
     return compute_squad_metrics(prediction.predictions, prediction.label_ids, **settings)
 
 
+def unit_of(compute_metrics: Any) -> str:
+    """What F1 counts in a function of `build_squad_metrics`; "words" for any other."""
+    is_ours = isinstance(compute_metrics, partial) and compute_metrics.func is _measure
+    return str(compute_metrics.keywords["unit"]) if is_ours else "words"
+
+
+def score_each(
+    predictions: Any, references: Any, unit: str = "words"
+) -> tuple[list[Any], list[list[str]], Array, Array]:
+    """The ids of all questions, their right answers, and the exact match and F1 of each, between 0 and 1.
+
+    Args:
+        predictions: As in `compute_squad_metrics`.
+        references: As in `compute_squad_metrics`. If one has no answer, the rules of version 2 hold.
+        unit: As in `compute_squad_metrics`.
+    """
+    texts, _ = _read_predictions(predictions)
+    ids, answers = read_columns(references, ["id", "answers"], "references")
+    golds = [answer_texts(answer) for answer in answers]
+    if not ids:
+        return [], [], np.zeros(0), np.zeros(0)
+    has_all = all(golds)
+    known = golds if has_all else _without_empty(golds, UNITS[unit])
+    given = [texts.get(identity) for identity in ids]
+    exact, f1 = _score_all(given, known, UNITS[unit], empty_score=0.0 if has_all else 1.0)
+    return ids, golds, exact, f1
+
+
+def _without_empty(golds: list[list[str]], unit: _Unit) -> list[list[str]]:
+    """The right answers that have words, or one empty answer, as version 2 compares them."""
+    return [[text for text in texts if unit.split(text)] or [""] for texts in golds]
+
+
 def _read_predictions(predictions: Any) -> tuple[dict[Any, str], dict[Any, float]]:
     """The texts by id, and the probabilities of no answer if every prediction has one."""
     if isinstance(predictions, Mapping):
@@ -168,7 +201,7 @@ def _score_version_2(
 ) -> dict[str, float]:
     """Scores of all questions, of those with an answer and of those without, and the best thresholds."""
     has_answer = np.array([bool(gold) for gold in answers])
-    golds = [[text for text in gold if unit.split(text)] or [""] for gold in answers]
+    golds = _without_empty(answers, unit)
     raw = dict(zip(("exact", "f1"), _score_all(given, golds, unit, empty_score=1.0), strict=True))
     declined = chances > threshold
     scores = {name: np.where(declined, ~has_answer, values) for name, values in raw.items()}

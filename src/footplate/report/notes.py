@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from footplate.report import modules
+from footplate.report.answers import AnswerNotes
+from footplate.report.classes import ClassNotes
+from footplate.report.modules import ModuleTable
 from footplate.resumed import ResumePoint
 
 
@@ -22,4 +24,8 @@ class Keeper(Protocol):
         """What the section shows, in the form of JSON; None if there is nothing."""
 
 
-KEEPERS: dict[str, Callable[[], Keeper]] = {modules.KIND: modules.ModuleTable}  # by the kind of their events
+KEEPERS: dict[str, Callable[[], Keeper]] = {  # by the kind of their events
+    "classes": ClassNotes,
+    "answers": AnswerNotes,
+    "modules": ModuleTable,
+}

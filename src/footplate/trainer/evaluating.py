@@ -74,6 +74,7 @@ class Evaluating(TrainerApi):
             traits.call_with_declared(self.log, logs=output.metrics)
             is_round_end = not evaluation.is_in_round
             best = preview_best(self, evaluation, output.metrics)
+            note_answers(self, evaluation, output, time.time() - start_time, best["is_best"])
             self._event("on_evaluate", metrics=output.metrics, is_round_end=is_round_end, **best)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
         return output.metrics
@@ -130,13 +131,14 @@ class Evaluating(TrainerApi):
             metric_key_prefix: What every key of the metrics begins with.
         """
         self._memory_tracker.start()
-        with self._evaluating(test_dataset, metric_key_prefix):
+        with self._evaluating(test_dataset, metric_key_prefix) as evaluation:
             loader = self.get_test_dataloader(test_dataset)
             start_time = time.time()
             output = self.evaluation_loop(
                 loader, description="Prediction", ignore_keys=ignore_keys, metric_key_prefix=metric_key_prefix
             )
         add_speed(output, start_time, metric_key_prefix, self.args)
+        note_answers(self, evaluation, output, time.time() - start_time)
         self._event("on_predict", metrics=output.metrics)
         self._memory_tracker.stop_and_update_metrics(output.metrics)
         return PredictionOutput(output.predictions, output.label_ids, output.metrics)
@@ -442,6 +444,20 @@ def preview_best(trainer: Evaluating, evaluation: Evaluation, metrics: dict[str,
             metrics, args.metric_for_best_model, best.value, bool(args.greater_is_better)
         )
     return {"is_best": best.is_new, "best_metric": best.value}
+
+
+def note_answers(
+    trainer: Evaluating, evaluation: Evaluation, output: EvalLoopOutput, seconds: float, is_best: bool = False
+) -> None:
+    """Tell callbacks on the first rank, and so the report, what the metrics do not say of the answers."""
+    if not trainer.args.report or not trainer.is_world_process_zero():
+        return
+    from footplate.trainer.noting import describe_answers  # loaded with the first evaluation
+
+    kind, values = describe_answers(trainer, evaluation, output, seconds)
+    if values is not None:
+        values = {"set": evaluation.prefix, "is_best": is_best, **values}
+        trainer._event("on_note", kind=kind, values=values)
 
 
 def build_collector(dataloader: Any, args: TrainingArguments, spill_folder: str) -> Collector:

@@ -45,6 +45,8 @@ class Evaluation:
         self.is_asking = False  # the next evaluation inside this one is a part of it
         # a signal may end it: the loop, which asked for it, makes it again after a resume
         self.is_repeatable: bool = outer is not None and outer.is_repeatable
+        # a kind of note and its values, from a trainer that knows more of the answers than their classes
+        self.describe_answers: Callable[[], tuple[str, dict[str, Any] | None]] | None = None
         self.records: Records | None = None  # what record() gives, while batches go by
         self.ignored_outputs: list[str] | None = None  # those of the model, looked up with the first batch
         self.batch_weight = 1.0  # rows or items of the batch under way

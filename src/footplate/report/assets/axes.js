@@ -5,16 +5,6 @@ const MAX_PLACES = 20;
 const DECADES_FOR_LOG = 1.5, SHARE_FOR_LOG = 0.15;
 const MISSING = "missing";  // the key of the place for trials that have no value
 
-/** An element of a drawing. */
-function draw(tag, properties, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(properties || {})) {
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  return element;
-}
-
 /** Tells the number 8 and the text "8" apart. */
 const keyOf = (value) => value === undefined ? MISSING : `${typeof value} ${value}`;
 

@@ -153,7 +153,7 @@ const BUILDERS = {
     return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)),
       constants && make("p", { class: "quiet constants" }, `The same all along: ${constants}.`));
   },
-  samples, results, modules,
+  samples, classes, answers, results, modules,
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
     const times = timing(shown), ranks = rankTable(shown);

@@ -17,6 +17,16 @@ function make(tag, properties, ...children) {
   return element;
 }
 
+/** An element of a drawing. */
+function draw(tag, properties, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
 /** A number in at most `digits` significant digits. */
 function formatNumber(value, digits = 5) {
   if (value === null || value === undefined) return "–";
