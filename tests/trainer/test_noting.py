@@ -167,8 +167,12 @@ def test_predictions_are_given_back_as_they_are(tmp_path):
 
 def test_a_quick_evaluation_of_many_scores_is_not_slowed_down(tmp_path, monkeypatch):
     monkeypatch.setattr(choices, "SECONDS_PER_SCORE", 1.0)  # as if there were a billion times as many
+    monkeypatch.setattr(choices, "FEW_CLASSES", 2)
     build(tmp_path).evaluate()
     assert not read(tmp_path)
+    monkeypatch.undo()
+    build(tmp_path).evaluate()
+    assert read(tmp_path)
 
 
 def describe(scores: Any, labels: Any, model: Any = None, seconds: float = 1.0, **settings: Any) -> Any:
