@@ -264,6 +264,7 @@ class TrainingArguments(OldNamesAccepted):
         None, "Memory for predictions, such as `2GB` or 0.5 of all; the rest goes to a file.", metavar="SIZE"
     )
     show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
+    hardest_rows: int = own(0, "Rows with the largest losses to show when training ends: takes one pass.")
     report: bool = own(True, "Write events.jsonl and report.html to output_dir.")
     save_in_background: bool = own(True, "Write checkpoints in a thread while training continues.")
     save_on_error: bool = own(True, "Seal a checkpoint of the last whole update before an error is raised.")
