@@ -78,7 +78,7 @@ def of_next_tokens(answers: Sequence[torch.Tensor], labels: Any) -> list[Part] |
 
 
 def of_next_tokens_and_first(answers: Sequence[torch.Tensor], labels: Any) -> list[Part] | None:
-    """The next token at each place, divided by a count that has the first label too, which nothing predicts."""
+    """The same, divided by a count that has the first label too, which nothing predicts."""
     found = of_next_tokens(answers, labels)
     return found and [(sums, labels.ne(IGNORED_LABEL).sum(1)) for sums, _ in found]
 
