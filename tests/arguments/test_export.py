@@ -31,6 +31,7 @@ OWN = {
     "max_eval_samples",
     "eval_memory_limit",
     "show_samples",
+    "hardest_rows",
     "report",
     "save_in_background",
     "save_on_error",

@@ -33,6 +33,7 @@ OWN_FIELDS = [
     "max_eval_samples",
     "eval_memory_limit",
     "show_samples",
+    "hardest_rows",
     "report",
     "save_in_background",
     "save_on_error",
