@@ -175,21 +175,22 @@ def test_an_own_compute_loss_is_found_row_by_row(tmp_path):
     assert found.losses.tolist() == pytest.approx(losses_alone(trainer, points(40)), rel=1e-5)
 
 
-def test_a_loss_that_is_another_one_later_on_is_found_row_by_row(tmp_path):
-    """The first batches agree with a formula, and a later one does not: all rows are passed again."""
+@pytest.mark.parametrize("most", [1, 8])
+def test_a_loss_that_is_another_one_later_on_is_found_row_by_row(tmp_path, most):
+    """The first batches agree with a formula, and a later one, or a row of it alone, does not."""
 
     class Late(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
-            is_late = bool((inputs["x"][:, 0] > 3.0).any())
+            is_late = bool((inputs["x"][:, 0] > 3.0).any()) and len(inputs["x"]) <= most
             return (loss * (2 if is_late else 1), outputs) if return_outputs else loss * (1 + is_late)
 
     data = points(60)
-    data[50]["x"] = torch.tensor([4.0, 1.0, 1.0, 1.0])
+    data[50] = {"x": torch.tensor([4.0, 1.0, 1.0, 1.0]), "labels": data[50]["labels"]}
     for row in (*data[:50], *data[51:]):
         row["x"] = row["x"].clamp(max=2.9)
     trainer = Late(Planes(), tiny.arguments(tmp_path), train_dataset=data)
-    found = trainer.find_hardest_rows(5)
+    found = trainer.find_hardest_rows(60)
     assert found.passes == "rows"
     assert found.losses.tolist() == pytest.approx(losses_alone(trainer, data), rel=1e-5)
 

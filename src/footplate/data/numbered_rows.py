@@ -45,9 +45,7 @@ class _Spread(Sequence[int]):
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return [self[index] for index in range(*place.indices(self._count))]
-        if not 0 <= place < self._count:
-            raise IndexError(place)
-        return place * self._length // self._count
+        return range(self._count)[place] * self._length // self._count
 
 
 class RowReader:

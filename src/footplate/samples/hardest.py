@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ MAX_NOTED_ROWS, MAX_NOTED_TEXT = 100, 1000
 QUANTILES = {"min": 0.0, "q1": 0.25, "median": 0.5, "q3": 0.75, "p99": 0.99, "max": 1.0}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class HardestRows:
     """What one pass over the rows of a dataset found; printed, it is a table.
 
@@ -39,8 +39,8 @@ class HardestRows:
     """
 
     rows: list[dict[str, Any]]
-    indices: np.ndarray[Any, Any] = field(repr=False)
-    losses: np.ndarray[Any, Any] = field(repr=False)
+    indices: np.ndarray[Any, Any]
+    losses: np.ndarray[Any, Any]
     total: int | None = None
     seconds: float = 0.0
     passes: str = "batches"
@@ -116,8 +116,8 @@ class HardestRows:
         counts = np.histogram(finite, NUM_BINS, edges)[0].tolist() if edges[0] < edges[1] else []
         return {**found, "bins": counts, "edges": list(edges)}
 
-    def __str__(self) -> str:
-        return self.format()
+    def __repr__(self) -> str:
+        return self.format().lstrip()
 
     def format(self, max_rows: int | None = None, width: int = 120, in_color: bool = False) -> str:
         """The table: a line about all rows, then the hardest.

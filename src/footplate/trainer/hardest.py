@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,8 +27,6 @@ from footplate.training.row_losses import FORMULAS, HALF, are_same, compute_row_
 
 if TYPE_CHECKING:
     from footplate.trainer.training import Training
-
-logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -91,10 +88,6 @@ def together(function: Callable[[], Result]) -> Result:
     return cast(Result, result)
 
 
-def no_pass() -> None:
-    """This rank has passed over its rows in the right way already."""
-
-
 @dataclass
 class Outcome:
     """What one process found."""
@@ -143,33 +136,35 @@ class Search:
 
     def run(self) -> Outcome:
         """Pass over the rows; where the quick way turns out to be wrong, again with each row alone."""
-        sieve, is_whole = together(self._pass_over)
+        outcome = together(self._pass_over)
         was_quick = self._losses.is_quick
         # losses of all ranks must come the same way, and of the same choice of rows
         if self.is_shared and 0 < comm.sum_integers([not was_quick])[0] < comm.world_size():
             self._losses.is_quick = False
-            again = together(self._pass_over if was_quick else no_pass)
-            sieve, is_whole = again if again is not None else (sieve, is_whole)
-        rows = together(partial(self._confirm, sieve))
-        return Outcome(rows, sieve.numbers, sieve.losses, is_whole)
+            outcome = together(self._pass_over if was_quick else lambda: outcome)
+        return outcome
 
-    def _pass_over(self) -> tuple[Sieve, bool]:
-        """The losses of all rows, and whether none was left out."""
+    def _pass_over(self) -> Outcome:
+        """The losses of all rows, and the hardest of them, each passed alone."""
         while True:
-            sieve, was_quick, goes_wrong, is_whole = Sieve(self._count), self._losses.is_quick, False, True
-            reader = self._read(was_quick)
+            was_quick = self._losses.is_quick
+            sieve, reader, is_whole = Sieve(self._count), self._read(was_quick), True
+            may_begin_again = was_quick and not reader.is_stream  # a stream may give its rows only once
             for rows in reader:
                 losses = self._losses.find(rows)
-                goes_wrong = was_quick and not self._losses.is_quick
-                if goes_wrong and not reader.is_stream:
-                    break  # a stream may not give its rows a second time: it goes on, each row alone
+                if may_begin_again and not self._losses.is_quick:
+                    break
                 sieve.add(rows.numbers, losses, partial(take_row, rows))
                 self._trainer._current_run.hang.beat(self._trainer.state.global_step, "hardest rows")
                 if self._stops():
                     is_whole = False
                     break
-            if not goes_wrong or reader.is_stream:
-                return sieve, is_whole
+            if may_begin_again and not self._losses.is_quick:
+                continue
+            hardest, is_right = self._confirm(sieve)
+            if is_right or not may_begin_again or not is_whole:
+                return Outcome(hardest, sieve.numbers, sieve.losses, is_whole)
+            self._losses.is_quick = False
 
     def _stops(self) -> bool:
         should_stop = bool(self._should_stop())
@@ -186,19 +181,16 @@ class Search:
             settings["multiprocessing_context"] = args.dataloader_multiprocessing_context
         return RowReader(self._dataset, self._collate, numbers, args.eval_batch_size, settings, self._share)
 
-    def _confirm(self, sieve: Sieve) -> list[dict[str, Any]]:
-        """The hardest rows, each passed alone: what is shown is exact."""
-        rows = []
+    def _confirm(self, sieve: Sieve) -> tuple[list[dict[str, Any]], bool]:
+        """The hardest rows, each passed alone; and whether their losses are those that were found before."""
+        rows, is_right = [], True
         for kept in sieve.hardest:
             loss, outputs = self._losses.find_alone(kept.content, wants_outputs=True)
-            if not are_same(loss, kept.loss, self._losses.precision):
-                logger.info(
-                    "Row %d: its loss alone is %s, in its batch it was %s.", kept.number, loss, kept.loss
-                )
+            is_right &= are_same(loss, kept.loss, self._losses.precision)
             shown = show_rows(self._trainer, kept.content, outputs, 1)[0]
             taken = {name: value for name, value in shown.items() if name not in ("row", "loss", "outlier")}
             rows.append({"row": kept.number, "loss": loss, **taken})
-        return rows
+        return rows, is_right
 
 
 @dataclass

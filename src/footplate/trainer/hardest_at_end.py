@@ -28,7 +28,7 @@ def show_hardest(trainer: Training) -> None:
     if step < run.plan.max_steps and run.accord.stop_reason is not None:
         return  # it is not over: it goes on when it is resumed
     try:
-        found = find_hardest(trainer, trainer.args.hardest_rows, should_stop=lambda: is_stopped(trainer))
+        found = find_hardest(trainer, trainer.args.hardest_rows, should_stop=lambda: has_no_time(trainer))
         if found.num_rows:
             tell(trainer, found)
     except Exception as error:  # looking at rows must never fail a training
@@ -44,6 +44,11 @@ def show_hardest(trainer: Training) -> None:
 def is_stopped(trainer: Training) -> bool:
     """Whether a signal asks this process to end."""
     return bool(trainer._current_run.signals.received)
+
+
+def has_no_time(trainer: Training) -> bool:
+    """Whether the pass must end: by a signal, or since `max_time` is over."""
+    return is_stopped(trainer) or trainer._current_run.clock.should_stop()
 
 
 def tell(trainer: Training, found: HardestRows) -> None:

@@ -27,7 +27,7 @@ function describeLosses(found) {
       : `None is an outlier: that begins at ${formatNumber(found.limit, 4)}.`);
   }
   if (found.num_nonfinite) said.push(`${countedRows(found.num_nonfinite)} ${found.num_nonfinite === 1 ? "has" : "have"} no finite loss.`);
-  if (!found.is_whole) said.push("A signal ended the pass before the last row.");
+  if (!found.is_whole) said.push("The pass was ended before the last row.");
   return said.join(" ");
 }
 
