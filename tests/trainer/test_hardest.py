@@ -278,6 +278,23 @@ def test_rows_that_the_collator_packs_are_looked_at_one_by_one(tmp_path):
     assert found.indices.tolist() == list(range(12))
 
 
+def test_a_sample_that_becomes_several_rows_is_one_row_with_all_their_texts(tmp_path):
+    def pair(samples):
+        """Each sample, and the same one mirrored."""
+        x = torch.stack([way * sample["x"] for way in (1, -1) for sample in samples])
+        return {"x": x, "labels": torch.tensor([way ^ s["labels"] for way in (0, 1) for s in samples])}
+
+    data = [{"x": row["x"].round(), "labels": row["labels"]} for row in points(12)]
+    trainer = planes(tmp_path, data, options={"data_collator": pair})
+    found = trainer.find_hardest_rows(12)
+    assert sorted(row["row"] for row in found.rows) == list(range(12))
+    assert found.losses.tolist() == pytest.approx(losses_alone(trainer, data), rel=1e-5)
+    for row in found.rows:
+        numbers = [float(number) for number in row["input"].replace("|", "").split()]
+        assert numbers == [*data[row["row"]]["x"].tolist(), *(-data[row["row"]]["x"]).tolist()]
+        assert row["target"] in ("0 | 1", "1 | 0")
+
+
 def test_the_rows_are_read_by_the_workers_of_the_run(tmp_path):
     here = planes(tmp_path).find_hardest_rows(5)
     there = planes(tmp_path, dataloader_num_workers=1).find_hardest_rows(5)

@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 MOST_OF_A_STREAM = 10_000  # rows to look at unless max_rows says otherwise
 MOST_ALONE = 10_000  # the same where each row goes through the model alone, which takes its time
 CHECKED_ROWS = 16  # of the first batch that are passed alone to choose a formula
+MOST_PARTS = 8  # of a sample that becomes several rows, so many are shown
 SPOT_CHECKS = 64  # from this batch on, a row of every so many batches is passed alone
 
 
@@ -187,7 +188,8 @@ class Search:
         for kept in sieve.hardest:
             loss, outputs = self._losses.find_alone(kept.content, wants_outputs=True)
             is_right &= are_same(loss, kept.loss, self._losses.precision)
-            shown = show_rows(self._trainer, kept.content, outputs, 1)[0]
+            num_parts = comm.find_batch_size(kept.content) or 1
+            shown = join_parts(show_rows(self._trainer, kept.content, outputs, num_parts))
             taken = {name: value for name, value in shown.items() if name not in ("row", "loss", "outlier")}
             rows.append({"row": kept.number, "loss": loss, **taken})
         return rows, is_right
@@ -269,6 +271,17 @@ class LossFinder:
         if not answers or labels is None:
             return [], None
         return answers, comm.move_to_device(labels, answers[0].device)
+
+
+def join_parts(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row of several that the collator made of a sample, such as a good and a bad answer."""
+    if len(parts) == 1:
+        return parts[0]
+    names = [name for name in parts[0] if name in ("input", "target", "prediction")]
+    told = {name: [part.get(name) for part in parts[:MOST_PARTS]] for name in names}
+    return {
+        name: None if values[0] is None else " | ".join(map(str, values)) for name, values in told.items()
+    }
 
 
 def find_precision(trainer: Training, answer: torch.Tensor) -> torch.dtype:
