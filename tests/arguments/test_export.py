@@ -31,6 +31,7 @@ OWN = {
     "max_eval_samples",
     "eval_memory_limit",
     "show_samples",
+    "hardest_rows",
     "report",
     "module_stats_steps",
     "save_in_background",

@@ -33,6 +33,7 @@ OWN_FIELDS = [
     "max_eval_samples",
     "eval_memory_limit",
     "show_samples",
+    "hardest_rows",
     "report",
     "module_stats_steps",
     "save_in_background",

@@ -169,6 +169,7 @@ NUMBERS_AS_TEXT = {
     "eval_steps": ("0.5", 0.5),
     "logging_steps": ("10", 10),
     "show_samples": ("2", 2),
+    "hardest_rows": ("20", 20),
 }
 
 

@@ -1,4 +1,4 @@
-"""One launch of two processes for what takes little time each: searches, and runs that are shared."""
+"""One launch of two processes for what takes little time each: searches, shared runs, hardest rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 import loopback
 from ranks_training import jobs
 
-SHORT = ("searching.pruned", "searching.by_chance", "sharing.unshared", "sharing.pushed", "sharing.dead")
+SHORT = (
+    *("searching.pruned", "searching.by_chance", "sharing.unshared", "sharing.pushed", "sharing.dead"),
+    *("hardest.shared", "hardest.sharded", "hardest.uneven", "hardest.failing"),
+)
 
 
 class Launched(NamedTuple):

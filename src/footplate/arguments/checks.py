@@ -59,6 +59,7 @@ NUMBERS: dict[str, Range] = {
     "train_metrics_batches": Range(0, whole=True),
     "show_samples": Range(0, whole=True),
     "module_stats_steps": Range(0, whole=True, none=True),
+    "hardest_rows": Range(0, whole=True),
     "max_eval_samples": Range(1, whole=True, none=True),
     "dataloader_num_workers": Range(0, whole=True),
     "dataloader_prefetch_factor": Range(1, whole=True, none=True),

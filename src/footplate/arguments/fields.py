@@ -264,6 +264,7 @@ class TrainingArguments(OldNamesAccepted):
         None, "Memory for predictions, such as `2GB` or 0.5 of all; the rest goes to a file.", metavar="SIZE"
     )
     show_samples: int = own(0, "Rows to show at each evaluation: input, target and prediction.")
+    hardest_rows: int = own(0, "Rows with the largest losses to show when training ends: takes one pass.")
     report: bool = own(True, "Write events.jsonl and report.html to output_dir.")
     module_stats_steps: int | None = own(
         None,

@@ -16,7 +16,7 @@ HARMLESS = frozenset(
         # logging
         *("logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node"),
         *("logging_nan_inf_filter", "log_level", "log_level_replica", "disable_tqdm", "debug"),
-        *("skip_memory_metrics", "train_metrics_batches", "show_samples", "report"),
+        *("skip_memory_metrics", "train_metrics_batches", "show_samples", "hardest_rows", "report"),
         "module_stats_steps",
         # evaluation
         *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"),

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 from footplate import comm, rng
-from footplate.batch import find_labels, ignored_outputs, outputs_without_loss
 from footplate.instruments.measures import RowMeasure
 from footplate.instruments.weights import WeightsBefore
-from footplate.samples.batch import SampleBatch
-from footplate.samples.formatters import format_plain, pick_formatter
-from footplate.samples.text import TextReader, plain_value
-from footplate.trainer import Trainer
-from footplate.wrappers import bare_model
-
-logger = logging.getLogger(__name__)
+from footplate.trainer import Trainer, single_rows
+from footplate.training.modes import evaluating
 
 MOST_ROWS = 256  # beyond so many, the loss of each row is measured only if it is asked for
 
@@ -31,34 +21,8 @@ def show_rows(trainer: Trainer, batches: list[Any], outputs: list[Any], rows: li
     for index, batch in enumerate(batches):
         num_rows = comm.find_batch_size(batch) or 0
         output = outputs[index] if len(outputs) == len(batches) else None
-        for shown in format_rows(trainer, batch, output, num_rows):
-            next(remaining).shown = {str(name): plain_value(value) for name, value in shown.items()}
-
-
-def format_rows(trainer: Trainer, batch: Any, output: Any, num_rows: int) -> list[dict[str, Any]]:
-    """The rows of one micro-batch by the formatter for this task; plain numbers where that fails."""
-    model = bare_model(trainer.model)
-    batch = comm.move_to_device(batch, "cpu")
-    answers = (
-        outputs_without_loss(output, ignored_outputs(model), has_loss=True) if output is not None else None
-    )
-    answers = comm.move_to_device(comm.nested_detach(answers), "cpu")
-    if comm.find_batch_size(answers) != num_rows:
-        answers = None
-    labels = find_labels(batch, trainer.label_names, callable(trainer.compute_loss_func))
-    sample = SampleBatch(
-        batch, labels, answers, model, TextReader(trainer.processing_class), trainer.label_names
-    )
-    for formatter in (pick_formatter, lambda _: format_plain):
-        try:
-            shown = formatter(sample)(sample)
-        except Exception as error:  # rows in an unusual form must not end the replay
-            logger.debug("The rows cannot be shown as those of a task: %r", error)
-            sample = SampleBatch(batch, labels, None, model)
-            continue
-        if len(shown) == num_rows:
-            return shown
-    return [{} for _ in range(num_rows)]
+        for shown in single_rows.show_rows(trainer, batch, output, num_rows):
+            next(remaining).shown = shown
 
 
 def measure_rows(
@@ -72,33 +36,12 @@ def measure_rows(
     weights.put_back()
     remaining = iter(rows)
     try:
-        with rng.scoped(), torch.no_grad(), evaluating(trainer.model):
+        with rng.scoped(), torch.no_grad(), evaluating(trainer.model), trainer._evaluating():
             for batch in batches:
                 num_rows = comm.find_batch_size(batch) or 0
                 for place in range(num_rows):
                     row = comm.take_rows(batch, slice(place, place + 1), num_rows)
-                    next(remaining).loss = find_loss(trainer, row)
+                    next(remaining).loss, _ = single_rows.find_loss(trainer, trainer.model, row)
     except Exception as error:
         return f"The loss of single rows could not be computed: {type(error).__name__}: {error}"
     return None
-
-
-def find_loss(trainer: Trainer, batch: Any) -> float:
-    """The loss of a batch as training computes it."""
-    batch = trainer._prepare_inputs(comm.move_to_device(batch, trainer.args.device))
-    with trainer.compute_loss_context_manager():
-        loss = trainer.compute_loss(trainer.model, batch)
-    loss = loss[0] if isinstance(loss, tuple) else loss
-    return float(loss.detach().float().mean())
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """In the block, no module draws random numbers or updates its statistics; then all is as before."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

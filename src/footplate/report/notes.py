@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from footplate.report.answers import AnswerNotes
 from footplate.report.classes import ClassNotes
 from footplate.report.modules import ModuleTable
+from footplate.report.hardest import HardestKeeper
 from footplate.resumed import ResumePoint
 
 
@@ -28,4 +29,5 @@ KEEPERS: dict[str, Callable[[], Keeper]] = {  # by the kind of their events
     "classes": ClassNotes,
     "answers": AnswerNotes,
     "modules": ModuleTable,
+    "hardest": HardestKeeper,
 }

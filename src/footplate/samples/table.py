@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from footplate.voice import is_terminal, say
@@ -23,8 +23,13 @@ NARROWEST = 8  # the least width of a column, even if the terminal is too narrow
 
 def print_samples(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Print the table on stdout, above the progress bars if there are any."""
+    print_table(lambda width, in_color: format_table(title, rows, width, in_color))
+
+
+def print_table(make: Callable[[int, bool], str]) -> None:
+    """Print a table on stdout, made for the width of the terminal and, where it has them, in colours."""
     in_color = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
-    say(format_table(title, rows, shutil.get_terminal_size((120, 24)).columns, in_color), sys.stdout)
+    say(make(shutil.get_terminal_size((120, 24)).columns, in_color), sys.stdout)
 
 
 def format_table(title: str, rows: Sequence[dict[str, Any]], width: int = 100, in_color: bool = False) -> str:

@@ -28,7 +28,7 @@ from footplate.trainer.data import Data
 from footplate.trainer.evaluation import BatchMetrics, BatchResult, Evaluation
 from footplate.trainer.run import EVAL_ON_START
 from footplate.trainer.stepping import Stepping, explain_forward, explain_no_loss
-from footplate.training import batches, tracing, traits
+from footplate.training import batches, modes, tracing, traits
 from footplate.training import loss as losses
 from footplate.training.meter import Records
 from footplate.training.modes import enter_evaluation
@@ -255,15 +255,9 @@ class Evaluating(TrainerApi):
     def _predict_without_side_effects(self, inputs: Any) -> tuple[Any, Any]:
         """Answers and labels of a batch; modes, records and random states of the run stay as they are."""
         model = self.model_wrapped
-        modes = [(module, module.training) for module in model.modules()]
-        model.eval()
-        try:
-            with rng.scoped(), self._evaluating() as evaluation:
-                evaluation.records = Records()  # a loss may record() something, which belongs in no log
-                _, answers, labels = self.prediction_step(model, inputs, False)
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        with modes.evaluating(model), rng.scoped(), self._evaluating() as evaluation:
+            evaluation.records = Records()  # a loss may record() something, which belongs in no log
+            _, answers, labels = self.prediction_step(model, inputs, False)
         return answers, labels
 
     def _evaluate(

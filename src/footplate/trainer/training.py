@@ -39,6 +39,7 @@ from footplate.voice import show_block
 
 if TYPE_CHECKING:
     from footplate.rates.result import LearningRates
+    from footplate.samples.hardest import HardestRows
     from footplate.training.findings import CheckReport
 
 logger = logging.getLogger(__name__)
@@ -126,6 +127,24 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         from footplate.trainer.rate_finding import find_rates  # what a run has no use for
 
         return find_rates(self, lowest, highest, num_updates)
+
+    def find_hardest_rows(
+        self, count: int = 20, dataset: Any = None, max_rows: int | None = None
+    ) -> HardestRows:
+        """The rows with the largest losses, in readable form, and how the losses of all rows lie.
+
+        One pass with dropout off; model, optimizer, random numbers and log stay as they are. Each row has the
+        loss that `compute_loss` gives for that row alone. With several processes, all must call this.
+
+        Args:
+            count: How many rows to show.
+            dataset: Another dataset than the one to train on; `data_collator` makes its batches too.
+            max_rows: Rows to look at, at equal distances. Default: all; 10,000 where each must go through
+                the model alone; the first 10,000 of a stream.
+        """
+        from footplate.trainer.hardest import find_hardest  # what a run has no use for
+
+        return find_hardest(self, count, dataset, max_rows)
 
     def _inner_training_loop(
         self,
@@ -462,6 +481,10 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         best = self.state.best_model_checkpoint
         if self.args.load_best_model_at_end and best is not None and not run.signals.received:
             self._load_best_model()
+        if self.args.hardest_rows:
+            from footplate.trainer.hardest_at_end import show_hardest
+
+            show_hardest(self)
         self._event("on_train_end", stopped_by=run.accord.stop_reason if step < plan.max_steps else None)
         finish_pushes(self)
         return TrainOutput(step, train_loss, metrics)

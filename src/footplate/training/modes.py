@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -19,3 +21,15 @@ def enter_evaluation(model: nn.Module, optimizer: Any) -> None:
     model.eval()
     if callable(getattr(optimizer, "eval", None)):
         optimizer.eval()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """In the block, no module draws random numbers or updates its statistics; then all is as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,6 +1,6 @@
 /* The page of runs: the bar with the choices, samples, and all parts in their order. */
 
-const HIDDEN_COLUMNS = ["correct"];  // shown as a mark
+const HIDDEN_COLUMNS = ["correct", "outlier"];  // shown as marks
 
 // ---- samples over time ----
 
@@ -153,7 +153,7 @@ const BUILDERS = {
     return section("curves", "Curves", figures.length ? grid(figures) : make("p", { class: "quiet" }, noCurves(shown)),
       constants && make("p", { class: "quiet constants" }, `The same all along: ${constants}.`));
   },
-  samples, classes, answers, results, modules,
+  samples, hardest, classes, answers, results, modules,
   speed: (shown) => {
     const figures = [timeBars(shown.runs), shown.runs.length === 1 && drawShares(shown.runs[0]), ...figuresOf(shown, true)];
     const times = timing(shown), ranks = rankTable(shown);
