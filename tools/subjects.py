@@ -54,6 +54,7 @@ SUBJECTS = {
     "meeting": PROCESSES,
     "search": Subject("search", "Search"),
     "planning": Subject("planning", "Planning"),
+    "instruments": Subject("instruments", "Models and profiles"),
     "hub": Subject("hub", "Model cards and the Hub"),
     "tasks": Subject("tasks", "Tasks"),
     "cli": COMMANDS,

@@ -106,6 +106,7 @@ from footplate.evaluation.arrays import (
     numpy_pad_and_concatenate,
     torch_pad_and_concatenate,
 )
+from footplate.instruments.summary import ModelSummary, summarize
 from footplate.integrations import (
     get_available_reporting_integrations,
     get_reporting_integration_callbacks,
@@ -298,6 +299,7 @@ __all__ = [
     "LayerWiseDummyScheduler",
     "LengthGroupedSampler",
     "MLflowCallback",
+    "ModelSummary",
     "NotebookProgressCallback",
     "OptimizerNames",
     "ParallelMode",
@@ -425,6 +427,7 @@ __all__ = [
     "speed_metrics",
     "str_to_bool",
     "string_to_bool",
+    "summarize",
     "take_over",
     "to_numpy",
     "torch_default_data_collator",

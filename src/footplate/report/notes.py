@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from footplate.report.model import ModelTree
 from footplate.resumed import ResumePoint
 
 
@@ -21,4 +22,5 @@ class Keeper(Protocol):
         """What the section shows, in the form of JSON; None if there is nothing."""
 
 
-KEEPERS: dict[str, Callable[[], Keeper]] = {}  # by the kind of their events
+# by the kind of their events
+KEEPERS: dict[str, Callable[[], Keeper]] = {"model": ModelTree}

@@ -21,8 +21,8 @@ REPORT_NAME = "report.html"
 MAX_POINTS = 240_000  # of all curves of a page together: about 6 MB
 MAX_CURVE_POINTS = 4000
 ASSETS = Path(__file__).with_name("assets")
-SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "page.js", "shell.js")
-STYLES = ("uPlot.min.css", "page.css")
+SCRIPTS = ("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js", "model.js", "page.js", "shell.js")
+STYLES = ("uPlot.min.css", "page.css", "model.css")
 
 # settings that TrainingArguments fills in, so that they always differ from the default
 FILLED_IN = frozenset(("accelerator_config", "output_dir", "logging_dir", "run_name"))

@@ -24,6 +24,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
 from footplate.trainer.data import Data
+from footplate.trainer.noting import note_model
 from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing, rehearse, rehearse_fully
 from footplate.trainer.run import EVAL_ON_START, Stage
@@ -132,6 +133,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
+        note_model(self)
         hears = self.callback_handler.hears
         self._current_run.accord.find_listeners(hears(STEP_EVENTS), hears(REPORT_EVENTS), self.control)
         try:
