@@ -32,6 +32,10 @@ UNUSED = (
     "evaluation.generation",
     "evaluation.rescue",
     "hub",
+    "instruments.module_times",
+    "instruments.operator_times",
+    "instruments.profile",
+    "instruments.summary",
     "integrations.base",
     "integrations.guard",
     "optim.adafactor",
@@ -52,12 +56,14 @@ UNUSED = (
     "trainer.checking",
     "trainer.describing",
     "trainer.planned",
+    "trainer.profiling",
     "trainer.search",
     "trainer.side_by_side",
     "trainer.staging",
     "trainer.trial_runs",
     "training.findings",
     "training.keeping",
+    "training.timeline",
 )
 TRACKERS = ("wandb", "mlflow", "tensorboard", "comet", "swanlab", "trackio", "clearml", "dvclive")
 

@@ -31,7 +31,7 @@ LIMITS: dict[str, tuple[float, int | None]] = {  # figure: where it started, the
     "functions over 60 lines": (0, 0),
     "Trainer: attributes written": (80, 50),
     "Trainer: attributes written in several methods": (40, 12),
-    "Trainer: methods": (147, 130),  # 110, names that libraries override, plan, check, share, search, travel
+    "Trainer: methods": (147, 131),  # 110, names that libraries override, plan, check, profile, share, search
     "Trainer: private methods": (101, None),
     "Trainer: forward declarations": (79, 0),
     "Trainer: forward declarations typed Any": (37, 0),

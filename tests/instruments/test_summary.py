@@ -34,7 +34,7 @@ def test_the_table_shows_blocks_shares_and_memory():
         "",
         "parameters  1,816, 1,016 trained (56%), in 13 modules",
         "weights     7.26 kB float32",
-        "training    19.5 kB: weights and buffers 7.26 kB, gradients 4.06 kB, AdamW 8.14 kB",
+        "training    19.5 kB: weights and buffers 7.26 kB, gradients 4.06 kB, AdamW 8.16 kB",
         "            activations come on top: `trainer.plan()` measures them",
     ]
 

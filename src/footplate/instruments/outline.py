@@ -131,7 +131,7 @@ class Outline:
         node = Node(path.rpartition(".")[2] if path else kind, path, kind)
         self._places[id(module)] = path
         self._held.append(module)
-        own = []
+        own: list[Any] = []
         for name, parameter in module.named_parameters(recurse=False):
             own.append((name, tuple(parameter.shape) if not is_lazy(parameter) else None, parameter.dtype))
             own.append(self._count(node, name, parameter))

@@ -145,7 +145,7 @@ def format_summary(summary: ModelSummary) -> str:
 
 
 def _format_table(summary: ModelSummary) -> list[str]:
-    rows = [("module", "class", "parameters", "trained", "type", "memory")]
+    rows: list[tuple[str, ...]] = [("module", "class", "parameters", "trained", "type", "memory")]
     rows += [_format_line(line) for line in summary.lines]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     widths = [min(widths[0], _NAME), min(widths[1], _KIND), *widths[2:4], min(widths[4], _DTYPE), widths[5]]
@@ -213,4 +213,4 @@ def _format_buffers(summary: ModelSummary) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return text if len(text) <= width else f"{text[: width - 3]}..."

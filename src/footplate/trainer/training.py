@@ -39,6 +39,7 @@ from footplate.training.signals import StopRequested, ignore_children
 from footplate.voice import show_block
 
 if TYPE_CHECKING:
+    from footplate.instruments.profile import Profile
     from footplate.training.findings import CheckReport
 
 logger = logging.getLogger(__name__)
@@ -112,6 +113,21 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         from footplate.trainer.checking import check_trainer  # what a run has no use for
 
         return check_trainer(self)
+
+    def profile(
+        self, num_updates: int = 20, warmup: int = 5, *, trace: str | None = None, modules: bool = False
+    ) -> Profile:
+        """Time some real updates and say where the time of one goes. It leaves no trace.
+
+        Args:
+            num_updates: Updates to time.
+            warmup: Updates before them, which are not timed.
+            trace: A file for what torch's profiler saw, for a viewer.
+            modules: Time forward by module too.
+        """
+        from footplate.trainer.profiling import profile_trainer  # what a run has no use for
+
+        return profile_trainer(self, num_updates, warmup, trace=trace, modules=modules)
 
     def _inner_training_loop(
         self,
