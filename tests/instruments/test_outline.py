@@ -31,7 +31,7 @@ class Stack(nn.Module):
 
 def test_equal_blocks_are_one_line_and_their_parts_are_counted_together():
     model = Stack()
-    shown = [(line.depth, line.name, line.count, line.parameters) for line in Outline(model).lines()]
+    shown = [(line.depth, line.name, line.copies, line.parameters) for line in Outline(model).lines()]
     assert shown == [
         (0, "Stack", 1, 40 + 12 * 28),
         (1, "embed", 1, 40),
@@ -78,7 +78,7 @@ def test_kinds_that_take_turns_many_times_are_two_lines():
     for _ in range(6):
         parts += [nn.Linear(4, 4), nn.ReLU()]
     lines = Outline(nn.Sequential(*parts)).lines()
-    assert [(line.name, line.count, line.kind) for line in lines[1:]] == [
+    assert [(line.name, line.copies, line.kind) for line in lines[1:]] == [
         ("0 ... 10", 6, "Linear"),
         ("1 ... 11", 6, "ReLU"),
     ]

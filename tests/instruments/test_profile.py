@@ -82,10 +82,21 @@ def test_a_slow_optimizer_calls_for_the_fused_one_unless_it_is_that():
 
 
 def test_padding_calls_for_sorted_rows_unless_they_are_sorted():
-    profile = replace(profile_of(forward=1.0), padding=0.55)
+    profile = replace(profile_of(forward=1.0), padding=0.55, widths=(12, 40))
     wanted = ("train_sampling_strategy='group_by_length'", "per_device_train_tokens")
     assert changes(profile) == [wanted]
     assert changes(profile, sampling="group_by_length") == changes(profile, budgets_tokens=True) == []
+    assert changes(profile, reads_stream=True) == changes(profile, loads_in_own_loader=True) == [()]
+
+
+def test_rows_of_one_width_are_not_to_be_sorted():
+    (finding,) = find_changes(
+        replace(profile_of(forward=1.0), padding=0.55, widths=(40, 40)), Circumstances()
+    )
+    assert str(finding).endswith(
+        "every batch is 40 tokens wide. Leave padding to the data collator, which pads to the longest row of "
+        "a batch"
+    )
 
 
 def test_workers_that_start_at_each_epoch_should_live_on():

@@ -6,8 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,14 +15,13 @@ from torch.nn.parameter import is_lazy
 MAX_LINES = 60
 MAX_NAME = 80
 FIELDS = (
-    *("depth", "name", "kind", "count", "parameters", "trainable", "num_bytes", "dtype", "tied", "num_below"),
+    *("depth", "name", "kind", "copies", "parameters", "trainable", "num_bytes", "dtype", "tied", "num_below"),
 )
 _HOLDERS = ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList")
 _FEW_RUNS = 8  # up to so many runs of equal blocks, their order is worth more than a short list
 
 
-@dataclass(frozen=True)
-class ModuleLine:
+class ModuleLine(NamedTuple):
     """One line of the tree: a module, or several equal ones; its numbers are those of all of them together.
 
     Args:
@@ -31,7 +29,7 @@ class ModuleLine:
         path: Of the first one, as `get_submodule` takes it.
         depth: How many modules it is inside of; 0 for the model itself.
         kind: The name of its class.
-        count: How many equal modules this line stands for.
+        copies: How many equal modules this line stands for.
         parameters: Numbers in it that were not counted in an earlier line.
         trainable: Those of them that training changes.
         num_bytes: The memory of all of them.
@@ -44,7 +42,7 @@ class ModuleLine:
     path: str
     depth: int
     kind: str
-    count: int
+    copies: int
     parameters: int
     trainable: int
     num_bytes: int
@@ -54,7 +52,7 @@ class ModuleLine:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values."""
-        return {**vars(self), "tied": [list(pair) for pair in self.tied]}
+        return {**self._asdict(), "tied": [list(pair) for pair in self.tied]}
 
     def to_list(self) -> list[Any]:
         """What a journal keeps, in a few bytes: `FIELDS`, with names cut to a limit."""
@@ -184,21 +182,23 @@ class Outline:
         self.buffer_bytes += buffer.nbytes
 
 
-@dataclass
 class Node:
-    """A module, with what it and those inside it hold."""
+    """A module, with what it and those inside it hold.
 
-    name: str
-    path: str
-    kind: str
-    key: int = -1
-    parameters: int = 0
-    trainable: int = 0
-    num_bytes: int = 0
-    num_modules: int = 1
-    dtypes: set[str] = field(default_factory=set)
-    tied: list[tuple[str, str]] = field(default_factory=list)
-    children: list[Node] = field(default_factory=list)
+    Args:
+        name: As its parent calls it.
+        path: From the model.
+        kind: The name of its class.
+    """
+
+    def __init__(self, name: str, path: str, kind: str) -> None:
+        self.name, self.path, self.kind = name, path, kind
+        self.key = -1  # equal modules have the same
+        self.parameters = self.trainable = self.num_bytes = 0
+        self.num_modules = 1
+        self.dtypes: set[str] = set()
+        self.tied: list[tuple[str, str]] = []
+        self.children: list[Node] = []
 
     def add(self, inner: Node) -> None:
         """Count a module inside this one."""
@@ -246,7 +246,7 @@ def _lines_of(node: Node, name: str, depth: int, count: int) -> Iterator[ModuleL
         path=node.path,
         depth=depth,
         kind=node.kind,
-        count=count,
+        copies=count,
         parameters=count * node.parameters,
         trainable=count * node.trainable,
         num_bytes=count * node.num_bytes,
@@ -296,7 +296,7 @@ def _join(group: list[Node], prefix: str = "") -> str:
 
 def _close(lines: list[ModuleLine], depth: int, limit: int) -> list[ModuleLine]:
     """At most `limit` of the lines; only those at the end of the tree say how much is below them."""
-    closed = [line if line.depth == depth else replace(line, num_below=0) for line in lines]
+    closed = [line if line.depth == depth else line._replace(num_below=0) for line in lines]
     if len(closed) <= limit:
         return closed
     rest = [line for line in closed[limit - 1 :] if line.depth == 1]  # the others are inside of these
@@ -305,7 +305,7 @@ def _close(lines: list[ModuleLine], depth: int, limit: int) -> list[ModuleLine]:
         path="",
         depth=1,
         kind="",
-        count=1,
+        copies=1,
         parameters=sum(line.parameters for line in rest),
         trainable=sum(line.trainable for line in rest),
         num_bytes=sum(line.num_bytes for line in rest),

@@ -105,6 +105,7 @@ class Profile:
         tokens_per_second: Tokens in a second, padding included; None for data without tokens.
         padding: The share of padding among the tokens; None where it is not known.
         slowest: The slowest update.
+        widths: Tokens of a row, in the narrowest and in the widest micro-batch; zeros without tokens.
         operators: What torch's profiler saw, the most expensive first.
         modules: Forward by module, if asked for.
         callbacks: Your callbacks.
@@ -132,6 +133,7 @@ class Profile:
     tokens_per_second: float | None
     padding: float | None
     slowest: SlowUpdate
+    widths: tuple[int, int] = (0, 0)
     operators: list[Cost] = field(default_factory=list)
     modules: list[Cost] = field(default_factory=list)
     callbacks: list[Cost] = field(default_factory=list)

@@ -137,6 +137,7 @@ class Circumstances:
         keeps_workers: They live from one epoch to the next.
         num_cpus: Processors that this process may use.
         loads_in_own_loader: The loader is the user's own, so settings do not reach it.
+        reads_stream: The data have no index, so that rows cannot be sorted.
         optimizer: The `optim` setting, if it made the optimizer.
         accumulation: Micro-batches of one update.
         micro_batch_size: Rows of a micro-batch.
@@ -149,6 +150,7 @@ class Circumstances:
     keeps_workers: bool = False
     num_cpus: int = 1
     loads_in_own_loader: bool = False
+    reads_stream: bool = False
     optimizer: str = ""
     accumulation: int = 1
     micro_batch_size: int = 1
@@ -210,8 +212,15 @@ def _about_padding(profile: Profile, known: Circumstances) -> Finding | None:
     if profile.padding is None or profile.padding < 0.25 or is_sorted:
         return None
     text = f"{100 * profile.padding:.0f}% of the tokens are padding, which is computed too"
+    share = profile.padding * computing
+    narrowest, widest = profile.widths
+    if narrowest == widest and profile.num_updates > 1:  # to sort them would change nothing
+        text += f"; every batch is {widest} tokens wide. Leave padding to the data collator"
+        return Finding(f"{text}, which pads to the longest row of a batch", (), share)
+    if known.loads_in_own_loader or known.reads_stream:
+        return Finding(f"{text}. Put rows of about the same length into a batch", (), share)
     settings = ("train_sampling_strategy='group_by_length'", "per_device_train_tokens")
-    return Finding(text, settings, profile.padding * computing)
+    return Finding(text, settings, share)
 
 
 def _about_optimizer(profile: Profile, known: Circumstances) -> Finding | None:

@@ -160,7 +160,7 @@ def _format_table(summary: ModelSummary) -> list[str]:
 
 
 def _format_line(line: ModuleLine) -> tuple[str, ...]:
-    kind = f"{line.count} x {line.kind}" if line.count > 1 else line.kind
+    kind = f"{line.copies} x {line.kind}" if line.copies > 1 else line.kind
     name = f"{' ' * line.depth}{line.name}"
     if line.num_below:
         name += f" (+{line.num_below})"

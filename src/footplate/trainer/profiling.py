@@ -273,6 +273,7 @@ class Session:
         self.timeline.updates.clear()
         self.timeline.num_laps, self.timeline.waited = 0, 0.0
         self.counts.updates.clear()
+        self.counts.widths.clear()
         self.callback_seconds.clear()
         self.callback_calls.clear()
         self.epoch_starts.clear()
@@ -304,6 +305,7 @@ class Session:
             tokens_per_second=sum(tokens) / (seconds * num_updates) if any(tokens) else None,
             padding=1.0 - float(sum(used)) / known_tokens if known_tokens else None,
             slowest=find_slowest(updates, tokens, self.epoch_starts),
+            widths=(min(self.counts.widths, default=0), max(self.counts.widths, default=0)),
             callbacks=rank_costs(callbacks, calls, seconds),
             memory=memory,
             memory_of=memory_of,
@@ -347,6 +349,7 @@ def describe_circumstances(trainer: Training, loader: Any, optimizer: Any) -> Ci
         keeps_workers=bool(getattr(loader, "persistent_workers", False)),
         num_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         loads_in_own_loader=not is_ours,
+        reads_stream=is_ours and loader.reads_stream,
         optimizer=str(getattr(optimizer, "value", optimizer)),
         accumulation=args.gradient_accumulation_steps,
         micro_batch_size=args.per_device_train_batch_size,

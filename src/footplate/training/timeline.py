@@ -90,6 +90,7 @@ class BatchCount:
         self.mode = counter.mode
         self._rows = self._tokens = 0
         self._used: Any = None
+        self.widths: set[int] = set()  # of micro-batches, in tokens
         self.updates: list[tuple[int, int, Any]] = []  # rows, tokens, and those that are no padding
 
     def count(self, inputs: Any) -> Any:
@@ -98,6 +99,7 @@ class BatchCount:
         tensor: Any = inputs.get(self._name) if hasattr(inputs, "get") else None
         if getattr(tensor, "ndim", 0) == 2 and not tensor.is_floating_point():
             self._tokens += tensor.numel()
+            self.widths.add(tensor.shape[1])
             mask = inputs.get("attention_mask")
             if getattr(mask, "shape", None) == tensor.shape:
                 used = (mask != 0).sum()  # stays on the device
