@@ -226,6 +226,15 @@ def test_a_run_is_checked_before_it_begins(run_page, capsys):
     assert "change    nothing" in printed
 
 
+def test_a_run_is_profiled_and_its_model_shown(run_page, capsys):
+    run_page("profile.md")
+    printed = capsys.readouterr().out
+    assert "Model on cpu: an update takes " in printed
+    page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    table = printed[printed.index("module  ") :].strip()
+    assert f"```\n{table}\n```" in page
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

@@ -74,6 +74,10 @@ def test_a_single_slow_read_is_not_the_rule():
     assert changes(profile) == []
 
 
+def test_workers_would_not_help_where_a_batch_is_read_in_no_time():
+    assert changes(profile_of(seconds=0.001, data=0.5, forward=0.5), num_cpus=8) == []
+
+
 def test_a_slow_optimizer_calls_for_the_fused_one_unless_it_is_that():
     profile = profile_of(forward=0.7, optimizer=0.3)
     assert changes(profile, optimizer="adamw_torch") == [("optim='adamw_torch_fused'",)]

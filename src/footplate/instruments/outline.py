@@ -15,7 +15,18 @@ from torch.nn.parameter import is_lazy
 MAX_LINES = 60
 MAX_NAME = 80
 FIELDS = (
-    *("depth", "name", "kind", "copies", "parameters", "trainable", "num_bytes", "dtype", "tied", "num_below"),
+    *(
+        "depth",
+        "name",
+        "kind",
+        "copies",
+        "parameters",
+        "trainable",
+        "num_bytes",
+        "dtype",
+        "tied",
+        "num_below",
+    ),
 )
 _HOLDERS = ("ModuleDict", "ModuleList", "ParameterDict", "ParameterList")
 _FEW_RUNS = 8  # up to so many runs of equal blocks, their order is worth more than a short list

@@ -14,6 +14,7 @@ WIDTH = 99  # no line is longer
 _BAR = 24
 _LEAST_SHARE = 0.0005  # a part below it is not shown
 MOST_FINDINGS = 3
+_LEAST_READING = 0.001  # seconds of an update
 LABELS = {
     "data": "waiting for data",
     "moving": "moving to the device",
@@ -182,7 +183,8 @@ def find_changes(profile: Profile, known: Circumstances, epoch_start_seconds: fl
 
 def _about_data(profile: Profile, known: Circumstances) -> Finding | None:
     part = profile.part("data")
-    if part.share < 0.15 or part.middle < 0.1 * profile.seconds:  # a few slow reads are not the rule
+    # a few slow reads are not the rule, and a batch takes a worker some tenths of a millisecond to send
+    if part.share < 0.15 or part.middle < 0.1 * profile.seconds or part.seconds < _LEAST_READING:
         return None
     text = f"{100 * part.share:.0f}% of the time is spent waiting for data"
     if known.loads_in_own_loader:

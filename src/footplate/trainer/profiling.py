@@ -211,7 +211,7 @@ class Session:
                 known = f"{type(callback).__name__}.{name}"
                 self.callback_seconds[known] += perf_counter() - start
                 self.callback_calls[known] += 1
-        timeline.add(CALLBACKS)
+        timeline.add(CALLBACKS if self.callbacks else LOOP)
         for flag in _FLAGS:
             setattr(trainer.control, flag, False)
         if name == "on_epoch_begin":
