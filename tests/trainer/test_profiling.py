@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tiny
 from footplate import Trainer, TrainerCallback
+from footplate.trainer.profiling import SETTINGS, Session, profile_trainer
+from footplate.trainer.staging import on_stage
 
 NAP = 0.004
 
@@ -28,8 +30,6 @@ def build(folder, *, model=None, data=None, trainer=Trainer, given=None, **setti
 
 
 def quick(trainer, num_updates=6, warmup=2, **wanted):
-    from footplate.trainer.profiling import profile_trainer
-
     return profile_trainer(trainer, num_updates, warmup, operators=False, **wanted)
 
 
@@ -247,6 +247,22 @@ def test_forward_is_timed_by_module_and_equal_ones_are_one(tmp_path):
     whole = next(cost for cost in profile.modules if cost.name == "TwoLayers")
     assert whole.seconds < 0.003  # without what its parts take
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+# ---- a device that works behind the host's back ----
+
+
+def test_a_device_is_waited_for_at_each_part_but_not_where_the_speed_is_measured(tmp_path):
+    trainer = build(tmp_path)
+    with on_stage(trainer, True, SETTINGS):
+        session = Session(trainer, True)
+        session.wait = lambda: time.sleep(0.001)  # as if the device were late by so much
+        profile = session.run(6, 1, None, modules=False, operators=False)
+    assert profile.seconds < 0.001
+    assert sum(part.seconds for part in profile.parts) > 0.006
+    assert profile.part("moving").middle >= 0.001
+    assert 0.5 < profile.device_wait < 1
+    assert "host      waited " in str(profile)
 
 
 # ---- no trace ----

@@ -115,7 +115,6 @@ class Profile:
         clock_share: The share of an update that the stopwatch itself takes.
         profiler_factor: How many times slower an update was under torch's profiler; None without it.
         num_profiled: Updates under torch's profiler.
-        ranks: For each process, the seconds that it worked and that it waited for others; empty for one.
         findings: What to change, by what it takes.
         notes: What else is to be known.
         trace: The file with torch's trace, if one was asked for.
@@ -143,7 +142,6 @@ class Profile:
     clock_share: float = 0.0
     profiler_factor: float | None = None
     num_profiled: int = 0
-    ranks: list[tuple[float, float]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     trace: str | None = None

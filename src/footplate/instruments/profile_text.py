@@ -15,11 +15,7 @@ _BAR = 24
 _LEAST_SHARE = 0.0005  # a part below it is not shown
 MOST_FINDINGS = 3
 _LEAST_READING = 0.001  # seconds of an update
-LABELS = {
-    "data": "waiting for data",
-    "moving": "moving to the device",
-    "waiting for ranks": "waiting for ranks",
-}
+LABELS = {"data": "waiting for data", "moving": "moving to the device"}
 
 
 def format_profile(profile: Profile) -> str:
@@ -67,8 +63,6 @@ def _format_speed(profile: Profile) -> list[str]:
     }
     if profile.device_wait is not None:
         lines["host"] = f"waited {100 * profile.device_wait:.0f}% of the time for {profile.device}"
-    if profile.ranks:
-        lines |= _describe_ranks(profile.ranks)
     lines["overhead"] = f"stopwatch {_percent(profile.clock_share)}"
     if profile.profiler_factor is not None:
         lines["overhead"] += (
@@ -78,13 +72,6 @@ def _format_speed(profile: Profile) -> list[str]:
     if profile.trace is not None:
         lines["trace"] = f"{profile.trace} (open it at ui.perfetto.dev or in chrome://tracing)"
     return [line for name, text in lines.items() for line in _wrap(name, text)]
-
-
-def _describe_ranks(ranks: Sequence[tuple[float, float]]) -> dict[str, str]:
-    slowest = max(range(len(ranks)), key=lambda rank: ranks[rank][0])
-    waited = ", ".join(format_seconds(wait) for _, wait in ranks[:8])
-    more = ", ..." if len(ranks) > 8 else ""
-    return {"ranks": f"{len(ranks)}; rank {slowest} is the slowest; each waited for others: {waited}{more}"}
 
 
 def _format_costs(costs: Sequence[Cost], title: str, num_profiled: int | None) -> list[str]:

@@ -10,8 +10,7 @@ from footplate.training.stopwatch import Stopwatch
 
 # what a profile tells apart, in the order of an update
 PARTS = (
-    *("data", "preparing inputs", "moving", "forward", "waiting for ranks", "backward", "clipping"),
-    "optimizer",
+    *("data", "preparing inputs", "moving", "forward", "backward", "clipping", "optimizer"),
     *("callbacks", "the loop itself"),
 )
 CALLBACKS, LOOP = "callbacks", "the loop itself"
