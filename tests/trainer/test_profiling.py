@@ -18,7 +18,7 @@ from footplate import Trainer, TrainerCallback
 from footplate.trainer.profiling import SETTINGS, Session, profile_trainer
 from footplate.trainer.staging import on_stage
 
-NAP = 0.004
+NAP = 0.008
 
 
 def build(folder, *, model=None, data=None, trainer=Trainer, given=None, **settings):
@@ -92,9 +92,9 @@ def plant(folder, what):
 @pytest.mark.parametrize("what", ["data", "forward", "backward", "callbacks", "optimizer"])
 def test_the_slow_part_is_named(what, tmp_path):
     profile = quick(plant(tmp_path, what))
-    assert profile.part(what).share > 0.6
     assert profile.part(what).middle >= NAP
-    assert max(profile.parts, key=lambda part: part.seconds).name == what
+    # by the middle ones: a busy machine may hold up a single update anywhere
+    assert profile.part(what).middle > 0.6 * sum(part.middle for part in profile.parts)
 
 
 def test_the_parts_are_the_whole_and_the_updates_the_wall_time(tmp_path):
@@ -145,7 +145,7 @@ def test_the_slow_callback_is_named(tmp_path):
 
 
 def test_callbacks_are_left_out_if_that_is_asked_for(tmp_path):
-    assert quick(plant(tmp_path, "callbacks"), callbacks=False).part("callbacks").share < 0.3
+    assert quick(plant(tmp_path, "callbacks"), callbacks=False).part("callbacks").seconds == 0
 
 
 def test_an_input_hook_of_a_subclass_is_a_part_of_its_own(tmp_path):
@@ -209,7 +209,7 @@ def test_operators_and_a_trace_for_a_viewer(tmp_path):
     spans = [(e["ts"], e["ts"] + e["dur"]) for e in parts if e["name"] == "backward"]
     own = [e for e in trace if "autograd::engine" in str(e.get("name")) and e.get("ph") == "X"]
     assert own
-    assert all(any(start - 50 <= e["ts"] <= end + 50 for start, end in spans) for e in own)
+    assert all(any(start - 100 <= e["ts"] <= end + 100 for start, end in spans) for e in own)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "trace.json"]
 
 
@@ -245,8 +245,14 @@ def test_forward_is_timed_by_module_and_equal_ones_are_one(tmp_path):
     assert (first.name, first.calls) == ("layers.* (Napping)", 3)
     assert first.seconds >= 0.006
     whole = next(cost for cost in profile.modules if cost.name == "TwoLayers")
-    assert whole.seconds < 0.003  # without what its parts take
+    assert whole.seconds < first.seconds / 2  # without what its parts take
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_compiled_forward_has_no_modules_and_says_so(tmp_path):
+    profile = quick(build(tmp_path, torch_compile=True, torch_compile_backend="eager"), modules=True)
+    assert profile.modules == []
+    assert "torch_compile makes one piece of it" in profile.notes[0]
 
 
 # ---- a device that works behind the host's back ----
@@ -258,8 +264,7 @@ def test_a_device_is_waited_for_at_each_part_but_not_where_the_speed_is_measured
         session = Session(trainer, True)
         session.wait = lambda: time.sleep(0.001)  # as if the device were late by so much
         profile = session.run(6, 1, None, modules=False, operators=False)
-    assert profile.seconds < 0.001
-    assert sum(part.seconds for part in profile.parts) > 0.006
+    assert sum(part.seconds for part in profile.parts) > max(0.006, 2 * profile.seconds)
     assert profile.part("moving").middle >= 0.001
     assert 0.5 < profile.device_wait < 1
     assert "host      waited " in str(profile)

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from footplate.instruments.profile import Cost, rank_costs
 
-_CLOCK = "footplate: clock"
+_CLOCK, _NUM_MARKS = "footplate: clock", 5
 
 
 class OperatorTimes:
@@ -31,13 +31,14 @@ class OperatorTimes:
         if self._on_device:
             activities.append(ProfilerActivity.CUDA)
         self._profiler = profile(activities=activities)
-        self._clock = 0.0  # when the mark was made that is in the trace too
+        self._clocks: list[float] = []  # when the marks were made that are in the trace too
         self.spans: Sequence[tuple[str, float, float]] = ()  # parts of updates meanwhile, by `perf_counter`
 
     def __enter__(self) -> OperatorTimes:
         self._profiler.start()
-        with record_function(_CLOCK):
-            self._clock = perf_counter()
+        for _ in range(_NUM_MARKS):
+            with record_function(_CLOCK):
+                self._clocks.append(perf_counter())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -73,14 +74,17 @@ class OperatorTimes:
 
     def _describe_parts(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The parts as events of the trace, on its own clock."""
-        mark = next((event for event in events if event.get("name") == _CLOCK and "ts" in event), None)
-        if mark is None:
+        marks = [event for event in events if event.get("name") == _CLOCK and "ts" in event]
+        marks.sort(key=lambda event: float(event["ts"]))
+        if len(marks) != len(self._clocks):
             return []
-        where = {"pid": mark["pid"], "tid": "footplate"}
+        # a clock was read after its mark began, the later the busier the machine was: the earliest is right
+        offset = max(event["ts"] - 1e6 * clock for event, clock in zip(marks, self._clocks, strict=True))
+        where = {"pid": marks[0]["pid"], "tid": "footplate"}
         return [
             {
                 **{"ph": "X", "cat": "footplate", "name": name, **where},
-                "ts": mark["ts"] + 1e6 * (start - self._clock),
+                "ts": offset + 1e6 * start,
                 "dur": 1e6 * (end - start),
             }
             for name, start, end in self.spans

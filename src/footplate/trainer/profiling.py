@@ -126,7 +126,8 @@ class Session:
         has_own_optimizer = trainer.optimizer is not None or trainer.optimizer_cls_and_kwargs is not None
         total = warmup + 2 * num_updates + 2 * num_profiled
         model, loader = self._prepare(total)
-        times = ModuleTimes(trainer.model, self.wait) if modules else None
+        compiles = bool(trainer.args.torch_compile)
+        times = ModuleTimes(trainer.model, self.wait) if modules and not compiles else None
         seen = OperatorTimes(self.device.type) if operators else None
         self._phases = self._measure(num_updates, warmup, num_profiled, times, seen)
         self._left = next(self._phases)
@@ -135,6 +136,8 @@ class Session:
         finally:
             self._phases.close()
         profile = self._result
+        if modules and compiles:
+            profile.notes.append("forward has no times by module: torch_compile makes one piece of it")
         profile.modules = times.costs(num_profiled) if times is not None else []
         if seen is not None:
             profile.operators, profile.num_profiled = seen.costs(num_profiled), num_profiled
