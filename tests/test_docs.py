@@ -223,6 +223,15 @@ def test_a_learning_rate_is_found_for_four_classes(run_page, tmp_path, capsys):
     assert (tmp_path / "lr.html").stat().st_size > 20_000
 
 
+def test_a_run_is_profiled_and_its_model_shown(run_page, capsys):
+    run_page("profile.md")
+    printed = capsys.readouterr().out
+    assert "Model on cpu: an update takes " in printed
+    page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    table = printed[printed.index("module  ") :].strip()
+    assert f"```\n{table}\n```" in page
+
+
 def test_a_search_finds_settings_for_a_line(run_page, tmp_path, capsys):
     best = run_page("search.md")["best"]
     assert str(best.objective) in capsys.readouterr().out

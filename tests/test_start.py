@@ -36,6 +36,10 @@ UNUSED = (
     "evaluation.generation",
     "evaluation.rescue",
     "hub",
+    "instruments.module_times",
+    "instruments.operator_times",
+    "instruments.profile",
+    "instruments.summary",
     "integrations.base",
     "integrations.guard",
     "optim.adafactor",
@@ -63,6 +67,7 @@ UNUSED = (
     "trainer.hardest_at_end",
     "trainer.noting",
     "trainer.planned",
+    "trainer.profiling",
     "trainer.rate_finding",
     "trainer.search",
     "trainer.side_by_side",
@@ -71,6 +76,7 @@ UNUSED = (
     "trainer.trial_runs",
     "training.findings",
     "training.keeping",
+    "training.timeline",
     "training.row_losses",
 )
 TRACKERS = ("wandb", "mlflow", "tensorboard", "comet", "swanlab", "trackio", "clearml", "dvclive")

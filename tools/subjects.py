@@ -55,6 +55,7 @@ SUBJECTS = {
     "search": Subject("search", "Search"),
     "rates": Subject("optimizers", "Optimizers and schedules"),
     "planning": Subject("planning", "Planning"),
+    "instruments": Subject("instruments", "Models and profiles"),
     "hub": Subject("hub", "Model cards and the Hub"),
     "tasks": Subject("tasks", "Tasks"),
     "cli": COMMANDS,

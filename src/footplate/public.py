@@ -107,6 +107,7 @@ from footplate.evaluation.arrays import (
     torch_pad_and_concatenate,
 )
 from footplate.evaluation.classes import ClassSummary, summarize_classes
+from footplate.instruments.summary import ModelSummary, summarize
 from footplate.integrations import (
     get_available_reporting_integrations,
     get_reporting_integration_callbacks,
@@ -302,6 +303,7 @@ __all__ = [
     "LearningRates",
     "LengthGroupedSampler",
     "MLflowCallback",
+    "ModelSummary",
     "NotebookProgressCallback",
     "OptimizerNames",
     "ParallelMode",
@@ -429,6 +431,7 @@ __all__ = [
     "speed_metrics",
     "str_to_bool",
     "string_to_bool",
+    "summarize",
     "summarize_classes",
     "take_over",
     "to_numpy",

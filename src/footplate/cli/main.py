@@ -31,6 +31,7 @@ COMMANDS = {
         "Run a script written for the Trainer of transformers on footplate, unchanged.",
     ),
     "new": ("footplate.cli.new", "Write a script for a task that you own and can change."),
+    "profile": ("footplate.cli.profile", "Time a few updates of your script, and say where the time goes."),
     "report": (
         "footplate.cli.report",
         "Build the report of a run or a search, or compare runs; open it, serve it live.",

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from footplate.report.answers import AnswerNotes
 from footplate.report.classes import ClassNotes
-from footplate.report.modules import ModuleTable
 from footplate.report.hardest import HardestKeeper
+from footplate.report.model import ModelTree
+from footplate.report.modules import ModuleTable
 from footplate.resumed import ResumePoint
 
 
@@ -30,4 +31,5 @@ KEEPERS: dict[str, Callable[[], Keeper]] = {  # by the kind of their events
     "answers": AnswerNotes,
     "modules": ModuleTable,
     "hardest": HardestKeeper,
+    "model": ModelTree,
 }

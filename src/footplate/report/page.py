@@ -23,10 +23,10 @@ MAX_CURVE_POINTS = 4000
 ASSETS = Path(__file__).with_name("assets")
 SCRIPTS = (
     *("uPlot.iife.min.js", "tools.js", "charts.js", "sections.js"),
-    *("hardest.js", "sets.js", "classes.js", "answers.js", "modules.js"),
+    *("hardest.js", "sets.js", "classes.js", "answers.js", "modules.js", "model.js"),
     *("page.js", "shell.js"),
 )
-STYLES = ("uPlot.min.css", "page.css", "hardest.css", "sets.css", "modules.css")
+STYLES = ("uPlot.min.css", "page.css", "hardest.css", "sets.css", "modules.css", "model.css")
 
 # settings that TrainingArguments fills in, so that they always differ from the default
 FILLED_IN = frozenset(("accelerator_config", "output_dir", "logging_dir", "run_name"))

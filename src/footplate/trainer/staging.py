@@ -1,10 +1,10 @@
-"""Where a rehearsal takes place: its own folder, no callbacks, no workers; afterwards all is put back."""
+"""Where a rehearsal or a profile takes place: its own folder, no callbacks; afterwards all is put back."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,29 +20,36 @@ from footplate.training.keeping import KeptObjects, weights_of
 if TYPE_CHECKING:
     from footplate.trainer.training import Training
 
-# beside the user's wish for a rehearsal: it is quick, by itself, and tells nobody
-_SETTINGS: dict[str, Any] = {
-    "dataloader_num_workers": 0,
-    "dataloader_persistent_workers": False,
-    "dataloader_prefetch_factor": None,
-    "torch_compile": False,
+# it is quiet, and tells nobody
+QUIET: dict[str, Any] = {
     "push_to_hub": False,
     "save_on_error": False,
     "disable_tqdm": True,
     "show_samples": 0,
     "module_stats_steps": None,
 }
+# beside the user's wish for a rehearsal: it is quick too, and by itself
+REHEARSAL: dict[str, Any] = {
+    "dataloader_num_workers": 0,
+    "dataloader_persistent_workers": False,
+    "dataloader_prefetch_factor": None,
+    "torch_compile": False,
+    **QUIET,
+}
 _OF_THE_RUN = ("_current_run", "_strategy", "_memory_tracker", "_publisher", "_current_search")
 
 
 @contextmanager
-def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
+def on_stage(
+    trainer: Training, puts_back: bool, settings: Mapping[str, Any] = REHEARSAL
+) -> Iterator[list[str]]:
     """Let a Trainer act without a trace until the block ends; its target names what then stays changed.
 
     Args:
         trainer: The Trainer.
         puts_back: Set model, data and whatever the user's code refers to back; not needed where the process
             ends afterwards. Raises CannotPutBack at once if that is not possible.
+        settings: What is set otherwise meanwhile.
     """
     handler = trainer.callback_handler
     owners = (vars(trainer), vars(handler), handler.extras, vars(trainer.args))
@@ -58,7 +65,7 @@ def on_stage(trainer: Training, puts_back: bool) -> Iterator[list[str]]:
         ) as folder,
     ):
         try:
-            set_stage(trainer, folder)
+            set_stage(trainer, folder, settings)
             yield changed
         finally:
             trainer._current_run.saves.join()
@@ -106,10 +113,10 @@ def _is_plain(base: type[Any], name: str) -> bool:
     return not is_ours and base is not object and callable(vars(base)[name]) and not name.startswith("__")
 
 
-def set_stage(trainer: Training, folder: str) -> None:
+def set_stage(trainer: Training, folder: str, settings: Mapping[str, Any]) -> None:
     """Send what is written into a folder, and what is told to nobody."""
     args = trainer.args
-    vars(args).update({name: value for name, value in _SETTINGS.items() if name in vars(args)})
+    vars(args).update({name: value for name, value in settings.items() if name in vars(args)})
     vars(args).update(output_dir=folder)
     # joints that are overridden are called, but for `log`: it may write anywhere
     vars(trainer).update(_event=_tell_nobody, log=_log_nothing, model_init=None, _eval_dataloaders={})

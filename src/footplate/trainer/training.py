@@ -24,6 +24,7 @@ from footplate.evaluation import metrics as metric_tools
 from footplate.optim import groups, schedules
 from footplate.outputs import TrainOutput
 from footplate.trainer.data import Data
+from footplate.trainer.model_note import note_model
 from footplate.trainer.preparing import Preparing, find_saved_state
 from footplate.trainer.rehearsing import Rehearsing, rehearse, rehearse_fully
 from footplate.trainer.run import EVAL_ON_START, Stage
@@ -38,6 +39,7 @@ from footplate.training.signals import StopRequested, ignore_children
 from footplate.voice import show_block
 
 if TYPE_CHECKING:
+    from footplate.instruments.profile import Profile
     from footplate.rates.result import LearningRates
     from footplate.samples.hardest import HardestRows
     from footplate.training.findings import CheckReport
@@ -146,6 +148,21 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
 
         return find_hardest(self, count, dataset, max_rows)
 
+    def profile(
+        self, num_updates: int = 20, warmup: int = 5, *, trace: str | None = None, modules: bool = False
+    ) -> Profile:
+        """Time some real updates and say where the time of one goes. It leaves no trace.
+
+        Args:
+            num_updates: Updates to time.
+            warmup: Updates before them, which are not timed.
+            trace: A file for what torch's profiler saw, for a viewer.
+            modules: Time forward by module too.
+        """
+        from footplate.trainer.profiling import profile_trainer  # what a run has no use for
+
+        return profile_trainer(self, num_updates, warmup, trace=trace, modules=modules)
+
     def _inner_training_loop(
         self,
         batch_size: int | None = None,
@@ -166,6 +183,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)
+        note_model(self)
         hears = self.callback_handler.hears
         self._current_run.accord.find_listeners(hears(STEP_EVENTS), hears(REPORT_EVENTS), self.control)
         try:

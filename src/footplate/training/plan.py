@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from footplate.state import ExportableState
@@ -124,6 +124,10 @@ class TrainingPlan:
     def round_size(self) -> int:
         """Samples in a micro-batch of every process together."""
         return self.micro_batch_size * self.num_ranks
+
+    def lasting(self, max_steps: int) -> TrainingPlan:
+        """The same plan with so many updates."""
+        return replace(self, max_steps=max_steps)
 
     def update_sizes(self, batches_done: int = 0) -> Iterator[int]:
         """Micro-batches of each update left in an epoch, such as 4, 4, 4, 2: the last may be short."""

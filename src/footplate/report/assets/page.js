@@ -159,7 +159,7 @@ const BUILDERS = {
     const times = timing(shown), ranks = rankTable(shown);
     return figures.some(Boolean) || times ? section("speed", "Speed", figures.some(Boolean) && grid(figures), ranks, times) : null;
   },
-  checkpoints, settings, warnings, environment,
+  checkpoints, model: modelSection, settings, warnings, environment,
   footer: (shown) => make("footer", { class: "quiet" },
     shown.live ? "Live. " : `Written ${formatTime(shown.written)}. `,
     shown.runs.length === 1 && shown.runs[0].folder, make("br"), "Curves by uPlot 1.6.32, © Leon Sorokin, MIT licence."),
