@@ -308,8 +308,8 @@ class TrainingArguments(OldNamesAccepted):
     )
     rehearsal: str = own(
         "quick",
-        "What is tried before the first update: `quick` takes milliseconds, `full` is `Trainer.check()` and "
-        "ends the run if something fails, `off` tries nothing.",
+        "What is tried before the first update: `quick` takes a micro-batch or two, `full` is "
+        "`Trainer.check()` and ends the run if something fails, `off` tries nothing.",
         choices=CHOICES["rehearsal"],
     )
     save_full_model: bool = own(

@@ -24,6 +24,7 @@ class Longest(NamedTuple):
     length: int  # of the longest
     num_measured: int
     num_rows: int
+    differ: bool = False  # whether rows of other lengths are among those measured
 
     @property
     def is_sure(self) -> bool:
@@ -59,7 +60,13 @@ def find_longest(
         return Longest([], 0, 0, total)
     places = _rank(lengths, num_rows)
     indices = rows[places] if len(rows) else places
-    return Longest(indices.tolist(), int(lengths[places[0]]), len(lengths), total)
+    longest = int(lengths[places[0]])
+    return Longest(indices.tolist(), longest, len(lengths), total, bool((lengths != longest).any()))
+
+
+def runs_no_code(dataset: Any) -> bool:
+    """Whether rows can be read without code of the user's: of tables and lists, and of parts of them."""
+    return all(type(part) in (list, tuple) or _is_table(part) for part in _parts_of(dataset))
 
 
 def _rank(lengths: Lengths, num_rows: int) -> Lengths:
@@ -94,7 +101,7 @@ def measure_row(row: Any, column: str | None = None, names: Sequence[str] = ()) 
 
 def _known_lengths(dataset: Any, column: str | None, name: str | None) -> Lengths | None:
     """The lengths of all rows where no row must be read; None if only rows can tell."""
-    if not _is_of_tables(dataset):
+    if not all(map(_is_table, _parts_of(dataset))):
         return None
     try:
         return find_lengths(dataset, column, name, may_read=False)
@@ -102,12 +109,17 @@ def _known_lengths(dataset: Any, column: str | None, name: str | None) -> Length
         return None
 
 
-def _is_of_tables(dataset: Any) -> bool:
-    """Whether a dataset is made of Arrow tables without a transform on access."""
+def _parts_of(dataset: Any) -> list[Any]:
+    """The datasets that hold the rows of one that is put together of others."""
     if isinstance(dataset, Subset):
-        return _is_of_tables(dataset.dataset)
+        return _parts_of(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
-        return all(map(_is_of_tables, dataset.datasets))
+        return [part for whole in dataset.datasets for part in _parts_of(whole)]
+    return [dataset]
+
+
+def _is_table(dataset: Any) -> bool:
+    """Whether a dataset is an Arrow table without a transform on access."""
     kind = (getattr(dataset, "format", None) or {}).get("type") if hasattr(dataset, "data") else "custom"
     return kind != "custom" and hasattr(dataset, "column_names")
 

@@ -6,19 +6,14 @@ import copy
 import gc
 import math
 import resource
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from footplate import comm, rng
-from footplate.batch import find_length
-from footplate.data.loader import Loader
-from footplate.data.longest import find_fullest, find_longest
-from footplate.data.tokens import TokenBudgetOrder
-from footplate.data.worker_reads import collate_rows, fetch_rows
+from footplate import rng
 from footplate.optim import schedules
+from footplate.trainer.largest_batch import read_largest
 from footplate.training import advice, batches, traits
 from footplate.training.advice import BatchFacts
 from footplate.training.findings import Finding, failed, passed, warned
@@ -145,66 +140,6 @@ def explain_failure(
     return failed(
         "update", f"{text} The first batch of the run does not: the run would fail later.", settings
     )
-
-
-# ---- the batch ----
-
-
-def read_largest(trainer: Training, loader: Any) -> tuple[Any, BatchFacts]:
-    """The batch of the longest rows, or the first one where the data cannot be asked for certain rows."""
-    indices, known = choose_longest(trainer, loader)
-    if not indices:
-        batch = next(iter(loader), None)
-        if batch is None:
-            raise ValueError("the training data gave no batch: it is empty, or can be read only once")
-        return batch, describe_batch(trainer, batch, {})
-    rows = fetch_rows(loader.dataset, indices)
-    batch = collate_rows(loader.collate_fn, rows, indices)
-    return batch, describe_batch(trainer, batch, known)
-
-
-def choose_longest(trainer: Training, loader: Any) -> tuple[list[int], dict[str, Any]]:
-    """Which rows to read, and what is known of them; no rows if their batch is not for us to choose."""
-    dataset = trainer.train_dataset
-    is_ours = traits.is_ours(trainer.get_train_dataloader) and isinstance(loader, Loader)
-    total = find_length(dataset)
-    if not is_ours or not total or loader.reads_stream or not hasattr(loader.dataset, "__getitem__"):
-        return [], {}
-    if find_length(loader.dataset) != total:
-        return [], {}
-    if isinstance(loader.order, TokenBudgetOrder):
-        rows = find_fullest(loader.order.lengths, loader.order.rounds(0))
-        return rows, {"num_measured": total, "num_in_data": total, "is_largest": True}
-    if loader.batch_size is None:  # a BatchSampler of the user's own cuts batches
-        return [], {}
-    found = find_longest(dataset, loader.batch_size, trainer.args.length_column_name, input_names(trainer))
-    return found.indices, {"num_measured": found.num_measured, "num_in_data": total, "is_largest": True}
-
-
-def input_names(trainer: Training) -> list[str]:
-    """What forward takes, the main input first."""
-    trainer._set_signature_columns_if_needed()
-    main = traits.main_input_name(trainer.model)
-    return [main, *(name for name in trainer._signature_columns or () if name != main)]
-
-
-def describe_batch(trainer: Training, batch: Any, known: dict[str, Any]) -> BatchFacts:
-    """What to say of a batch."""
-    main = traits.main_input_name(trainer.model)
-    tensor = batch.get(main) if isinstance(batch, Mapping) else None
-    if tensor is None:
-        values = (
-            batch.values()
-            if isinstance(batch, Mapping)
-            else batch
-            if isinstance(batch, (list, tuple))
-            else ()
-        )
-        tensor = next((value for value in values if isinstance(value, torch.Tensor)), None)
-    shape = tuple(getattr(tensor, "shape", ()))[1:]
-    width = shape[0] if len(shape) == 1 and isinstance(batch, Mapping) and main in batch else None
-    text = f"{width} tokens" if width is not None else " x ".join(map(str, shape))
-    return BatchFacts(comm.find_batch_size(batch) or 1, text, width, **known)
 
 
 def describe_memory(device: torch.device) -> str:

@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from footplate import batch as batch_tools
 from footplate import comm, rng
@@ -132,10 +133,13 @@ def others_add_metrics(callbacks: list[Any]) -> bool:
 # ---- all that is tried before step 1 ----
 
 
-def rehearse(trainer: Rehearsing, ignore_keys: list[str] | None) -> None:
-    """What costs milliseconds and calls nothing that a subclass or a callback could notice."""
+def rehearse(trainer: Training, model: nn.Module, loader: Any, ignore_keys: list[str] | None) -> None:
+    """What costs little of the run and calls nothing that a subclass or a callback could notice."""
     if trainer.args.rehearsal == "off":
         return
+    from footplate.trainer.longest_first import try_longest
+
+    try_longest(trainer, model, loader)
     trainer._check_evaluation(ignore_keys)
     if trainer.args.should_save and trainer.args.save_strategy != "no":
         warn_of_states(trainer)

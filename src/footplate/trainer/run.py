@@ -330,6 +330,7 @@ class Run:
             self.hints.tell_nonfinite(step)
             raise
         self.meter.refuse_update()
+        self.buffers.restore()  # running means that took in what is not a number would never lose it
         return False
 
     def zero_grad(self) -> None:

@@ -179,7 +179,7 @@ class Training(Preparing, Data, Stepping, Rehearsing, Saving):
         model = self._prepare_for_training(loader, resume_from_checkpoint)
         # the first optimizer of a process imports for seconds, which is not the run's time
         self._current_run.plan = plan = dataclasses.replace(plan, start_time=time.time())
-        rehearse(self, ignore_keys_for_eval)
+        rehearse(self, model, loader, ignore_keys_for_eval)
         facts = describe_start(self.args, self.state, self.model, plan, loader, resume_from_checkpoint)
         show_block(logger, format_start(facts), is_drawn=not self.args.disable_tqdm)
         self._event("on_train_begin", plan=plan, resumed_from=resume_from_checkpoint)

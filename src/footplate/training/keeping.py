@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from footplate.training.rehearsal import NUM_BYTES, Kept, is_users
+from footplate.training.rehearsal import NUM_BYTES, CannotPutBack, Kept, is_users
 
 NUM_OBJECTS = 500_000  # looked at; a model has a hundred for each of its modules
 NUM_ITEMS = 1_000  # entries of a container that are looked at: a larger one holds data, not state
@@ -38,18 +39,31 @@ class KeptObjects(Kept):
         roots: Where to begin.
         weights: The tensors to copy whatever their size.
         without: Objects that somebody else keeps.
+        weight_bytes: How much of the weights to copy; of others only changes are noticed.
+        is_careful: Give up where an object may write to a file or is at work in another thread.
     """
 
-    def __init__(self, roots: Iterable[Any], weights: Iterable[torch.Tensor], without: Iterable[Any] = ()):
+    def __init__(
+        self,
+        roots: Iterable[Any],
+        weights: Iterable[torch.Tensor],
+        without: Iterable[Any] = (),
+        weight_bytes: float = math.inf,
+        is_careful: bool = False,
+    ) -> None:
+        self._is_careful = is_careful
         self._weights = {id(weight) for weight in weights}
         self._kept_weights: dict[int, torch.Tensor] = {}
-        self._skipped: list[tuple[torch.Tensor, int]] = []  # with their version
+        self._weight_bytes_left = weight_bytes
+        self._skipped: dict[int, tuple[torch.Tensor, int]] = {}  # with their version
         self._bytes_left = NUM_BYTES_IN_ALL
         self._without = {id(value) for value in without}
         self._classes: set[type[Any]] = set()
         super().__init__(roots, NUM_OBJECTS)
 
     def _keep(self, value: Any) -> Iterable[Any]:
+        if self._is_careful and isinstance(value, (io.IOBase, threading.Thread)):
+            raise CannotPutBack(f"it holds a {type(value).__name__}")
         if id(value) in self._without or isinstance(value, _LEFT_ALONE):
             return ()
         if isinstance(value, io.IOBase):
@@ -65,7 +79,7 @@ class KeptObjects(Kept):
 
     def find_changed(self) -> list[torch.Tensor]:
         """The tensors that were too large to copy, and have been written to."""
-        others = [pair for pair in self._skipped if id(pair[0]) not in self._kept_weights]
+        others = [pair for key, pair in self._skipped.items() if key not in self._kept_weights]
         return [tensor for tensor, version in others if tensor._version != version]
 
     def _keep_array(self, value: Any) -> None:
@@ -77,13 +91,19 @@ class KeptObjects(Kept):
             self._bytes_left -= value.nbytes
             super()._keep_array(value)
         elif isinstance(value, torch.Tensor) and not value.is_inference():  # such a one has no version
-            self._skipped.append((value, value._version))
+            self._skipped[id(value)] = value, value._version
 
     def _keep_weight(self, weight: torch.Tensor) -> None:
         """Copy a weight to where it does not take the memory that the rehearsal is to measure."""
         has_values = not weight.is_meta and not is_lazy(weight)
+        if self._is_careful and not has_values:
+            raise CannotPutBack("a weight has no values yet")
         if not has_values or id(weight) in self._kept_weights:
             return
+        if weight.nbytes > self._weight_bytes_left:
+            self._skipped[id(weight)] = weight, weight._version
+            return
+        self._weight_bytes_left -= weight.nbytes
         self._kept_weights[id(weight)] = weight
         copied = weight.detach().to("cpu", copy=True)
         gradient, wants_gradient = weight.grad if weight.is_leaf else None, weight.requires_grad
