@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
 import random
@@ -10,12 +12,14 @@ import pytest
 import torch
 from datasets import Dataset as Table
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import tiny
 from footplate import Trainer, TrainerCallback
-from footplate.trainer import longest_first
+from footplate.trainer import longest_first, rehearsing
 
-ENOUGH = longest_first.NUM_UPDATES
+ENOUGH = rehearsing.NUM_UPDATES
 
 
 class Lines(nn.Module):
@@ -128,6 +132,145 @@ def test_an_update_that_is_left_out_leaves_no_running_means(tmp_path):
     assert all(map(math.isfinite, left[0]))
 
 
+class Doubled(nn.Module):
+    """Makes a buffer at its first call, and holds one that cannot be written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("twice", torch.full((1,), 2.0).expand(8))
+
+    def forward(self, hidden):
+        if not hasattr(self, "made"):
+            self.register_buffer("made", torch.ones(8))
+        return hidden * self.twice * self.made
+
+
+def test_buffers_that_forward_makes_are_no_longer_there_when_the_run_begins(tmp_path, capsys):
+    left = []
+    for rehearsal in ("off", "quick"):
+        model = Lines()
+        model.norm = nn.Sequential(model.norm, Doubled())
+        trainer = build(tmp_path / rehearsal, model, rehearsal=rehearsal, on_nonfinite="skip")
+        trainer.train()
+        left.append({name: value.tolist() for name, value in model.state_dict().items()})
+    assert left[0] == left[1]
+    assert len(widths(capsys)) == 2 * ENOUGH + 1
+
+
+class Smoother:
+    """A label smoother of the user's own, which counts."""
+
+    num_calls = 0
+
+    def __call__(self, outputs, labels, **kwargs):
+        self.num_calls += 1
+        return nn.functional.cross_entropy(outputs["logits"], labels)
+
+
+class NoLoss(Lines):
+    def forward(self, input_ids, labels=None):
+        labels = torch.zeros(len(input_ids), dtype=torch.long) if labels is None else labels
+        return super().forward(input_ids, labels)
+
+
+def test_a_label_smoother_and_a_function_for_logits_do_not_see_the_trial(tmp_path, capsys):
+    counts = []
+    for rehearsal in ("off", "quick"):
+        seen = []
+
+        def shorten(logits, labels, seen=seen):
+            seen.append(len(labels))
+            return logits
+
+        trainer = build(tmp_path / rehearsal, NoLoss(), rehearsal=rehearsal)
+        trainer.args.train_metrics_batches, trainer.compute_metrics = 2, lambda prediction: {}
+        trainer.label_smoother, trainer.preprocess_logits_for_metrics = Smoother(), shorten
+        trainer.train()
+        counts.append((trainer.label_smoother.num_calls, seen))
+    assert counts[0] == counts[1]
+    assert len(widths(capsys)) == 2 * ENOUGH + 1
+
+
+def test_the_trainer_has_no_attribute_more_afterwards(tmp_path, capsys):
+    trainer = build(tmp_path, remove_unused_columns=False, callbacks=[StopsAtOnce()])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert widths(capsys) == [40]
+    assert trainer._signature_columns is None
+
+
+def test_gradients_of_earlier_micro_batches_take_memory_in_the_trial_too(tmp_path, capsys):
+    class Looks(Lines):
+        def forward(self, input_ids, labels=None):
+            print(f"grads {self.head.weight.grad is not None}")
+            return super().forward(input_ids, labels)
+
+    build(tmp_path, Looks(), gradient_accumulation_steps=2, callbacks=[StopsAtEnd()]).train()
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("grads")]
+    assert found == ["grads True", "grads False", "grads True"]
+
+
+class StopsAtEnd(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = True
+
+
+def test_rows_that_nobody_can_copy_and_columns_that_are_no_lengths_end_no_run(tmp_path, capsys):
+    slope = torch.ones(1, requires_grad=True)
+    for value, is_tried in ((slope * 2, False), ("5 cm", True), (None, True)):
+        rows = [{**row, "length": value} for row in rows_of(num_rows=4 * ENOUGH)]
+        build(tmp_path, data=rows, num_train_epochs=1, max_steps=-1).train()
+        assert len(widths(capsys)) == ENOUGH + is_tried
+
+
+def test_a_row_that_cannot_be_read_is_warned_of(tmp_path, caplog):
+    from datasets import Image
+    from PIL import Image as Picture
+
+    Picture.new("RGB", (2, 2)).save(tmp_path / "there.png")
+    rows = [
+        {**row, "image": str(tmp_path / ("gone.png" if index == 17 else "there.png"))}
+        for index, row in enumerate(rows_of())
+    ]
+    table = Table.from_list(rows).cast_column("image", Image())
+    with pytest.raises(FileNotFoundError):
+        build(tmp_path, data=table, remove_unused_columns=False).train()
+    assert "rows 17, 0, 1, 2 of train_dataset make no batch: FileNotFoundError" in warning_of(caplog)
+
+
+def test_a_column_that_is_dropped_may_be_unreadable(tmp_path):
+    from datasets import Image
+
+    rows = [{"x": float(i), "labels": 2.0 * i, "image": "gone.png"} for i in range(20)]
+    trainer = Trainer(
+        tiny.Regression(),
+        tiny.arguments(tmp_path, max_steps=ENOUGH),
+        train_dataset=Table.from_list(rows).cast_column("image", Image()),
+    )
+    trainer.train()
+    assert trainer.state.global_step == ENOUGH
+
+
+def test_what_fails_with_short_rows_too_is_left_to_the_first_update(tmp_path, caplog, capsys):
+    """A model may be set up by a callback, and a collator may want a worker: the trial knows of neither."""
+
+    class SetsUp(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            model.dropout = nn.Dropout(0.2)
+
+    model = Lines()
+    del model.dropout
+    build(tmp_path, model, callbacks=[SetsUp()]).train()
+    assert len(widths(capsys)) == ENOUGH + 2
+
+    def works_in_workers(rows):
+        assert torch.utils.data.get_worker_info() is not None
+        return Pad()(rows)
+
+    build(tmp_path, collator=works_in_workers, dataloader_num_workers=1).train()
+    assert not warning_of(caplog)
+
+
 def test_a_run_that_goes_on_from_a_checkpoint_is_the_same_with_a_trial_and_without(tmp_path, capsys):
     left = []
     for rehearsal in ("off", "quick"):
@@ -188,7 +331,8 @@ def test_a_collator_that_fails_on_the_longest_rows_is_warned_of(tmp_path, caplog
 
     with pytest.raises(RuntimeError):
         build(tmp_path, collator=refuse).train()
-    assert "data_collator failed: RuntimeError: a row has no end" in warning_of(caplog)
+    text = warning_of(caplog)
+    assert "rows 17, 0, 1, 2 of train_dataset make no batch: RuntimeError: a row has no end" in text
 
 
 def test_weights_beyond_what_is_copied_are_watched(tmp_path, caplog, monkeypatch):
@@ -207,6 +351,18 @@ def test_weights_beyond_what_is_copied_are_watched(tmp_path, caplog, monkeypatch
 class Own(Trainer):
     def compute_loss(self, *args, **kwargs):
         return super().compute_loss(*args, **kwargs)
+
+
+class OwnSampler(Trainer):
+    """Leaves the longest row out."""
+
+    def _get_train_sampler(self, dataset=None):
+        return [index for index in range(30) if index not in (16, 17)]
+
+
+class OwnParallel(Trainer):
+    def _prepare_context_parallel_inputs(self, model, inputs):
+        return super()._prepare_context_parallel_inputs(model, inputs)
 
 
 class Rows(torch.utils.data.Dataset):
@@ -234,6 +390,9 @@ class HoldsFile(Lines):
         {"auto_find_batch_size": True},
         {"skip_memory_metrics": False},
         {"trainer": Own},
+        {"trainer": OwnSampler},
+        {"trainer": OwnParallel},
+        {"per_device_train_tokens": 100},
         {"data": Rows()},
         {"data": Table.from_list(rows_of(longest=5))},
     ],
@@ -252,11 +411,57 @@ def test_it_is_not_tried_where_somebody_looks_on(tmp_path, capsys):
     stepping.head.weight.register_post_accumulate_grad_hook(lambda weight: None)
     patched = build(tmp_path / "patched")
     patched.compute_loss = lambda model, inputs, *args, **kwargs: model(**inputs)["loss"]
+    wrapped = build(tmp_path / "wrapped")
+    wrapped.compute_loss = functools.wraps(wrapped.compute_loss)(
+        lambda *args, **kwargs: kept(*args, **kwargs)
+    )
+    kept = type(wrapped).compute_loss.__get__(wrapped)
+    compiled = Lines()
+    compiled.head.compile(backend="eager")
     own_file = build(tmp_path / "file", HoldsFile(tmp_path / "notes.txt"))
-    for trainer in (build(tmp_path / "hook", watched), build(tmp_path, stepping), patched, own_file):
+    models = [build(tmp_path, model) for model in (watched, stepping, compiled)]
+    for trainer in (*models, patched, wrapped, own_file):
         trainer.train()
         assert len(widths(capsys)) == ENOUGH
     own_file.model.file.close()
+
+
+class Counts(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def see_all_modules():
+    return contextlib.closing(Closing(nn.modules.module.register_module_forward_hook(lambda *args: None)))
+
+
+class Closing:
+    def __init__(self, handle):
+        self.close = handle.remove
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        see_all_modules,
+        Counts,
+        lambda: FlopCounterMode(display=False),
+        lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+        lambda: torch.autograd.graph.saved_tensors_hooks(lambda value: value, lambda value: value),
+    ],
+    ids=["hook", "function mode", "operations", "profiler", "saved tensors"],
+)
+def test_it_is_not_tried_where_all_of_torch_is_watched(tmp_path, capsys, watch):
+    trainer = build(tmp_path, callbacks=[StopsAtEnd()])
+    with watch():
+        trainer.train()
+    assert len(widths(capsys)) == 1
+
+
+def test_it_is_tried_where_torch_has_a_default_device(tmp_path, capsys):
+    with torch.device("cpu"):
+        build(tmp_path, callbacks=[StopsAtEnd()]).train()
+    assert widths(capsys)[0] == 40
 
 
 def test_a_model_of_a_library_may_hook_itself(tmp_path, capsys):

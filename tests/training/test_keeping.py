@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
+import pytest
 import torch
 from torch import nn
 
 from footplate.training.keeping import KeptObjects, describe_arrays, weights_of
-from footplate.training.rehearsal import NUM_BYTES
+from footplate.training.rehearsal import NUM_BYTES, CannotPutBack
 
 
 class Counting:
@@ -113,3 +116,87 @@ def test_checksums_tell_every_value_from_another():
     assert describe_arrays(state) == describe_arrays(same)
     now = describe_arrays(other)
     assert {path for path, value in describe_arrays(state).items() if now[path] != value} == {"a", "b[0].c"}
+
+
+class Slots:
+    """Holds what it counts in no dictionary."""
+
+    __slots__ = ("late", "total")
+
+    def __init__(self):
+        self.total = 0
+
+
+class MakesLate:
+    """Makes on its class, in its module and in a slot what it counts with, at its first call."""
+
+    def __init__(self):
+        self.slots = Slots()
+
+    def count(self):
+        global num_counted
+        num_counted = globals().get("num_counted", 0) + 1
+        type(self).num_calls = getattr(type(self), "num_calls", 0) + 1
+        self.slots.total += 1
+        self.slots.late = 1
+
+
+def test_what_a_first_call_makes_is_taken_away():
+    counting = MakesLate()
+    kept = KeptObjects([counting], [])
+    counting.count()
+    kept.put_back()
+    assert not hasattr(MakesLate, "num_calls")
+    assert "num_counted" not in globals()
+    assert (counting.slots.total, hasattr(counting.slots, "late")) == (0, False)
+
+
+def test_a_variable_of_an_outer_function_that_was_not_set_is_taken_away():
+    def remember():
+        nonlocal seen
+        seen = 1
+
+    def read():
+        return seen
+
+    kept = KeptObjects([remember], [])
+    remember()
+    kept.put_back()
+    with pytest.raises(NameError):
+        read()
+    seen = 0
+
+
+def test_numbers_that_processes_share_are_set_back():
+    shared = {"value": multiprocessing.Value("i", 3), "array": multiprocessing.Array("d", [1.0, 2.0])}
+    kept = KeptObjects([shared], [])
+    shared["value"].value = 5
+    shared["array"][1] = 7.0
+    kept.put_back()
+    assert (shared["value"].value, list(shared["array"])) == (3, [1.0, 2.0])
+
+
+def test_a_queue_of_processes_is_left_alone():
+    with pytest.raises(CannotPutBack, match="it holds a Queue"):
+        KeptObjects([{"queue": multiprocessing.Queue()}], [], is_careful=True)
+
+
+def test_tensors_that_cannot_be_written_to_do_no_harm():
+    with torch.inference_mode():
+        fixed = torch.ones(3)
+    held = {"graph": torch.eye(3).to_sparse(), "mask": torch.ones(1).expand(4), "fixed": fixed}
+    model = nn.Module()
+    for name, value in held.items():
+        model.register_buffer(name, value)
+    kept = KeptObjects([model, held], weights_of(model, None))
+    held["graph"].mul_(2)
+    kept.put_back()
+    assert [one.layout for one in kept.find_changed()] == [torch.sparse_coo]
+
+
+def test_a_tensor_that_was_resized_has_its_shape_again():
+    held = {"seen": torch.ones(2)}
+    kept = KeptObjects([held], [])
+    held["seen"].resize_(5)
+    kept.put_back()
+    assert held["seen"].tolist() == [1.0, 1.0]

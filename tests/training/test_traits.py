@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.trainer_pt_utils import get_model_param_count as original_param_count
 from transformers.trainer_utils import number_of_arguments as original_number_of_arguments
 
+import footplate
 import tiny
 from footplate.training import traits
 
@@ -307,3 +308,18 @@ def test_a_method_gets_only_the_values_it_names(name):
 
 def test_a_method_without_parameters_is_called_without():
     assert traits.call_positional(lambda: "called", 1, 2) == "called"
+
+
+def test_a_wrapper_with_the_name_of_ours_is_told_from_ours():
+    """`functools.wraps` copies the module's name too."""
+
+    @functools.wraps(footplate.Trainer.compute_loss)
+    def counted(*args, **kwargs):
+        raise AssertionError
+
+    class Wrapped(footplate.Trainer):
+        compute_loss = counted
+
+    assert traits.is_ours(footplate.Trainer.compute_loss)
+    assert not traits.is_ours(counted)
+    assert not traits.is_ours(Wrapped.compute_loss)

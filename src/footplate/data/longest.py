@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import sys
 import time
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +20,16 @@ from footplate.data.lengths import Lengths, find_lengths
 SECONDS = 2.0  # rows are read for so long where only rows themselves can tell their length
 
 
+NUM_LOOKED_AT = 100  # rows of a list, for code that they may run
+
+_CONSTANT = (bool, int, float, complex, str, bytes, range)
+_CONSTANT_IN = ("datetime", "decimal", "pathlib", "uuid")
+
+
+class NotPlain(Exception):
+    """A row holds something that can be copied only by code of its own."""
+
+
 class Longest(NamedTuple):
     """Which rows of a dataset are the longest."""
 
@@ -24,7 +37,7 @@ class Longest(NamedTuple):
     length: int  # of the longest
     num_measured: int
     num_rows: int
-    differ: bool = False  # whether rows of other lengths are among those measured
+    shortest: Sequence[int] = ()  # as many rows, some again if they are few; empty where none is shorter
 
     @property
     def is_sure(self) -> bool:
@@ -61,12 +74,54 @@ def find_longest(
     places = _rank(lengths, num_rows)
     indices = rows[places] if len(rows) else places
     longest = int(lengths[places[0]])
-    return Longest(indices.tolist(), longest, len(lengths), total, bool((lengths != longest).any()))
+    least, shortest = int(lengths.min()), []
+    if least < longest:
+        last = np.resize(np.flatnonzero(lengths == least)[:num_rows], num_rows)
+        shortest = (rows[last] if len(rows) else last).tolist()
+    return Longest(indices.tolist(), longest, len(lengths), total, shortest)
 
 
 def runs_no_code(dataset: Any) -> bool:
-    """Whether rows can be read without code of the user's: of tables and lists, and of parts of them."""
-    return all(type(part) in (list, tuple) or _is_table(part) for part in _parts_of(dataset))
+    """Whether rows can be read without code of the user's: of tables and lists, and of parts of them.
+
+    A subclass of any of these may do anything when it is asked for a row, and so may a row.
+    """
+    if type(dataset) is Subset:
+        return runs_no_code(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(runs_no_code, dataset.datasets))
+    if type(dataset) in (list, tuple):
+        return all(_is_known(value) for row in dataset[:NUM_LOOKED_AT] for value in _values_of(row))
+    package = sys.modules.get("datasets")
+    return package is not None and type(dataset) is package.Dataset and _is_table(dataset)
+
+
+def holds_lists(dataset: Any) -> bool:
+    """Whether some rows are the same objects each time that they are read; a table makes them anew."""
+    return any(isinstance(part, (list, tuple)) for part in _parts_of(dataset))
+
+
+def copy_rows(value: Any) -> Any:
+    """Rows of a list with copies of what a collator may change; raises NotPlain where that runs code."""
+    kind = type(value)
+    if kind is dict:
+        return {name: copy_rows(entry) for name, entry in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(map(copy_rows, value))
+    if kind is torch.Tensor and value.layout == torch.strided and not value.requires_grad:
+        return value.clone()  # a deep copy would take all of the tensor that this one is a part of
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    root = kind.__module__.partition(".")[0]
+    if isinstance(value, UserDict) and root == "transformers":  # what a tokenizer returns
+        copied = copy.copy(value)
+        copied.data = copy_rows(value.data)
+        return copied
+    if value is None or isinstance(value, np.generic) or kind in _CONSTANT or root in _CONSTANT_IN:
+        return value
+    if root == "PIL":
+        return value.copy()
+    raise NotPlain(f"a row holds a {kind.__name__}")
 
 
 def _rank(lengths: Lengths, num_rows: int) -> Lengths:
@@ -88,8 +143,9 @@ def find_fullest(lengths: Any, batches: Sequence[list[int]]) -> list[int]:
 def measure_row(row: Any, column: str | None = None, names: Sequence[str] = ()) -> int:
     """How much a row holds: what its column of lengths says, else all its items together."""
     if isinstance(row, Mapping):
-        if column is not None and column in row:
-            return int(row[column])
+        stated = None if column is None else _as_length(row.get(column))
+        if stated is not None:
+            return stated
         counted = [row[name] for name in names if name in row]
         return sum(measure_row(value) for value in counted or row.values())
     if isinstance(row, (torch.Tensor, np.ndarray)):
@@ -103,9 +159,20 @@ def _known_lengths(dataset: Any, column: str | None, name: str | None) -> Length
     """The lengths of all rows where no row must be read; None if only rows can tell."""
     if not all(map(_is_table, _parts_of(dataset))):
         return None
+    for stated in dict.fromkeys((column, None)):
+        try:
+            with np.errstate(invalid="ignore"):  # what is not a number counts as short
+                return find_lengths(dataset, stated, name, may_read=False)
+        except (ValueError, TypeError, NotImplementedError):  # neither such numbers nor such an input
+            continue
+    return None
+
+
+def _as_length(value: Any) -> int | None:
+    """What a column of lengths says; None if that is no number, as where texts have a column of that name."""
     try:
-        return find_lengths(dataset, column, name, may_read=False)
-    except ValueError:  # neither such a column nor such an input
+        return None if isinstance(value, (str, bytes)) else int(value)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -116,6 +183,18 @@ def _parts_of(dataset: Any) -> list[Any]:
     if isinstance(dataset, ConcatDataset):
         return [part for whole in dataset.datasets for part in _parts_of(whole)]
     return [dataset]
+
+
+def _values_of(row: Any) -> Sequence[Any]:
+    """A row, and its entries if it has names for them."""
+    return (row, *row.values()) if type(row) is dict else (row,)
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a row, or an entry of one, is measured without code of the user's."""
+    measured = (Mapping, torch.Tensor, np.ndarray, list, tuple, str, bytes)
+    root = type(value).__module__.partition(".")[0]
+    return not isinstance(value, measured) or root in ("builtins", "torch", "numpy", "transformers")
 
 
 def _is_table(dataset: Any) -> bool:

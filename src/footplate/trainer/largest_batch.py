@@ -9,6 +9,7 @@ import torch
 
 from footplate import comm
 from footplate.batch import find_length
+from footplate.data import columns
 from footplate.data.loader import Loader
 from footplate.data.longest import SECONDS, Longest, find_fullest, find_longest
 from footplate.data.tokens import TokenBudgetOrder
@@ -58,10 +59,10 @@ def choose_longest(trainer: Training, loader: Any, seconds: float = SECONDS) -> 
 
 
 def input_names(trainer: Training) -> list[str]:
-    """What forward takes, the main input first."""
-    trainer._set_signature_columns_if_needed()
+    """What forward takes, the main input first. It sets nothing on the trainer, and asks no override."""
+    taken = trainer._signature_columns or columns.signature_columns(trainer.model, trainer.label_names)
     main = traits.main_input_name(trainer.model)
-    return [main, *(name for name in trainer._signature_columns or () if name != main)]
+    return [main, *(name for name in taken if name != main)]
 
 
 def describe_batch(trainer: Training, batch: Any, found: Longest | None) -> BatchFacts:

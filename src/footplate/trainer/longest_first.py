@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import logging
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from footplate import rng
-from footplate.data.longest import Longest, runs_no_code
+from footplate.data.longest import Longest, copy_rows, holds_lists, runs_no_code
 from footplate.data.worker_reads import collate_rows, fetch_rows
 from footplate.distributed.strategy import Strategy
 from footplate.trainer.largest_batch import choose_longest, describe_batch
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NUM_UPDATES = 100  # of these the trial takes a hundredth at most; a shorter run tells soon enough by itself
 SECONDS = 0.3  # of reading a list of rows; a table tells all lengths at once
 WEIGHT_BYTES = 2**30  # of more weights only changes are noticed, since hardly any forward writes to them
 
@@ -34,7 +38,10 @@ _JOINTS = (
     *("training_step", "compute_loss", "compute_loss_context_manager", "autocast_smart_context_manager"),
     *("get_train_dataloader", "get_batch_samples", "_prepare_inputs", "_prepare_input"),
     *("_get_num_items_in_batch", "floating_point_ops", "_track_num_input_tokens"),
+    *("_prepare_context_parallel_inputs", "_get_train_sampler"),  # which may leave rows out
 )
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_LIBRARIES = ("torch", "transformers", "peft", "footplate")
 
 
 def try_longest(trainer: Training, model: nn.Module, loader: Any) -> None:
@@ -42,23 +49,25 @@ def try_longest(trainer: Training, model: nn.Module, loader: Any) -> None:
     if not tries_longest(trainer) or is_watched(trainer.model):
         return
     with rng.scoped():
-        found = choose_longest(trainer, loader, SECONDS)
-        if found is None or not found.differ:  # where all rows are as long, the first update tells
-            return
         try:
-            kept = KeptObjects(
-                [trainer.model, trainer.data_collator, trainer.compute_loss_func],
-                weights_of(trainer.model, None),
-                weight_bytes=WEIGHT_BYTES,
-                is_careful=True,
-            )
-        except rehearsal.CannotPutBack as reason:
+            found = choose_longest(trainer, loader, SECONDS)
+            if found is None or not found.shortest:  # where all rows are as long, the first update tells
+                return
+            if holds_lists(trainer.train_dataset):  # copied again for each batch, but refused before
+                copy_rows(fetch_rows(loader.dataset, [*found.indices, *found.shortest]))
+            kept = keep_touched(trainer)
+        except Exception as reason:  # the run itself may do nothing of all this
             logger.info("The longest rows were not tried before training: %s.", reason)
             return
         try:
             problem = find_problem(trainer, model, loader, found)
+        except Exception as reason:  # of telling; what fails in the trial is returned
+            problem = ""
+            logger.info("The longest rows were tried before training, and cannot be told of: %s.", reason)
         finally:
             kept.put_back()
+    # a keeper that saw no change would never look again, and forward may have made buffers that are gone now
+    trainer._current_run.buffers = BufferKeeper(trainer.model)
     changed = [f"{list(one.shape)} of {one.dtype}" for one in kept.find_changed()]
     if changed:
         logger.warning(
@@ -78,36 +87,68 @@ def tries_longest(trainer: Training) -> bool:
     """Whether a trial is worth its time, can be undone, and runs no code of a subclass."""
     args, run = trainer.args, trainer._current_run
     return (
-        run.plan.max_steps - run.plan.first_step >= NUM_UPDATES
-        and args.world_size == 1
+        args.world_size == 1
         and type(trainer._strategy) is Strategy
         and run.compiles is None  # another shape would be compiled first
         and args.skip_memory_metrics  # else the most memory of the run is a metric
         and not args.auto_find_batch_size  # which mends what the trial would find
+        and args.per_device_train_tokens is None  # the batch with the longest row comes first by itself
         and "lomo" not in args.optim  # steps in backward
         and not args.debug
-        and runs_no_code(trainer.train_dataset)
         and all(traits.is_ours(getattr(trainer, name)) for name in _JOINTS)
+        and runs_no_code(trainer.train_dataset)
     )
 
 
 def is_watched(model: nn.Module) -> bool:
-    """Whether somebody looks at each forward or backward, by a hook that no library of models sets."""
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    hooks = [hook for module in model.modules() for name in names for hook in getattr(module, name).values()]
-    libraries = ("torch", "transformers", "peft", "footplate")
-    if any(getattr(hook, "__module__", "").partition(".")[0] not in libraries for hook in hooks):
+    """Whether a forward more would be noticed: by hooks, by what counts operations, or by a compiler."""
+    if any(getattr(torch_module, f"_global{name}") for name in _HOOKS):
         return True
-    return any(one._backward_hooks or one._post_accumulate_grad_hooks for one in model.parameters())
+    modules = list(model.modules())
+    hooks = [hook for module in modules for name in _HOOKS for hook in getattr(module, name).values()]
+    if any(str(getattr(hook, "__module__", "")).partition(".")[0] not in _LIBRARIES for hook in hooks):
+        return True
+    if any(is_compiled(module) for module in modules):
+        return True
+    if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in model.parameters()):
+        return True
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = [mode for mode in stack if type(mode) is not DeviceContext]
+    is_recorded = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return bool(modes or _get_current_dispatch_mode_stack() or is_recorded or _sees_saved_tensors())
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether torch compiles a module for the shapes that it sees first, or runs it outside of Python."""
+    marks = (getattr(module, "_orig_mod", None), getattr(module, "_compiled_call_impl", None))
+    return marks != (None, None) or isinstance(module, torch.jit.ScriptModule)
+
+
+def _sees_saved_tensors() -> bool:
+    """Whether somebody is handed the tensors that backward needs."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def keep_touched(trainer: Training) -> KeptObjects:
+    """The state of the user's objects that a forward and backward may change."""
+    functions = (trainer.compute_loss_func, trainer.label_smoother, trainer.preprocess_logits_for_metrics)
+    return KeptObjects(
+        [trainer.model, trainer.data_collator, *functions],
+        weights_of(trainer.model, None),
+        without=[trainer._current_run],  # a signal may come meanwhile, and a loss may refer to the trainer
+        weight_bytes=WEIGHT_BYTES,
+        is_careful=True,
+    )
 
 
 def find_problem(trainer: Training, model: nn.Module, loader: Any, found: Longest) -> str:
-    """What fails with the longest rows, and how to mend it; empty if nothing does."""
-    rows = copy.deepcopy(fetch_rows(loader.dataset, found.indices))  # a collator may take entries out of them
-    try:
-        batch = collate_rows(loader.collate_fn, rows, found.indices)
-    except Exception as error:
-        return f"data_collator failed: {rehearsal.describe_failure(error)}."
+    """What fails with the longest rows alone, and how to mend it; empty if nothing does."""
+    batch, failure = read_batch(trainer, loader, found.indices)
+    rows = f"rows {advice.join_names([str(row) for row in found.indices])} of train_dataset"
+    if failure is not None:
+        if fails_anyway(trainer, model, loader, found.shortest):
+            return ""
+        return f"{rows} make no batch: {rehearsal.describe_failure(failure).rstrip('.')}."
     facts = describe_batch(trainer, batch, found)
     too_wide = advice.explain_positions(trainer.model, facts.width)
     cut = "cut the longest rows: max_length of your tokenizer or of your data"
@@ -116,15 +157,36 @@ def find_problem(trainer: Training, model: nn.Module, loader: Any, found: Longes
     failure = attempt(trainer, model, batch)
     if failure is None:
         return ""
-    if not batches.is_out_of_memory(failure):
-        reason = rehearsal.describe_failure(failure).rstrip(".")
+    if batches.is_out_of_memory(failure):
+        text = f"{type(failure).__name__}: {failure}".partition("\n")[0]
+        return (
+            f"memory ran out with {facts} ({text}). To fix this, set a smaller per_device_train_batch_size "
+            "with more gradient_accumulation_steps, auto_find_batch_size=True or "
+            f"activation_checkpointing=True, or {cut}."
+        )
+    reason = rehearsal.describe_failure(failure).rstrip(".")
+    if too_wide:
         return f"{facts}, failed: {reason}.{too_wide} To fix this, {cut}."
-    text = f"{type(failure).__name__}: {failure}".partition("\n")[0]
-    return (
-        f"memory ran out with {facts} ({text}). To fix this, set a smaller per_device_train_batch_size with "
-        "more gradient_accumulation_steps, auto_find_batch_size=True or activation_checkpointing=True, or "
-        f"{cut}."
-    )
+    if fails_anyway(trainer, model, loader, found.shortest):
+        return ""
+    return f"{facts}, failed: {reason}, and the shortest rows did not. To fix this, look at {rows}, or {cut}."
+
+
+def fails_anyway(trainer: Training, model: nn.Module, loader: Any, indices: Sequence[int]) -> bool:
+    """Whether other rows fail too: then the first update tells, or what they need is made until then."""
+    batch, failure = read_batch(trainer, loader, indices)
+    return failure is not None or attempt(trainer, model, batch) is not None
+
+
+def read_batch(trainer: Training, loader: Any, indices: Sequence[int]) -> tuple[Any, Exception | None]:
+    """The batch of these rows, or the error that ended reading or collating them."""
+    try:
+        rows = fetch_rows(loader.dataset, list(indices))
+        if holds_lists(trainer.train_dataset):
+            rows = copy_rows(rows)  # a collator may take entries out of them
+        return collate_rows(loader.collate_fn, rows, list(indices)), None
+    except Exception as error:
+        return None, error
 
 
 def attempt(trainer: Training, model: nn.Module, batch: Any) -> Exception | None:
@@ -136,6 +198,9 @@ def attempt(trainer: Training, model: nn.Module, batch: Any) -> Exception | None
         # the first step of the optimizer takes this much for good
         num_bytes = 0 if trainer.optimizer.state else least_bytes(trainer.optimizer)
         room = torch.empty(num_bytes, dtype=torch.uint8, device=trainer._device)
+        if trainer.args.gradient_accumulation_steps > 1:  # later micro-batches find gradients there
+            for parameter in filter(attrgetter("requires_grad"), run.parameters):
+                parameter.grad = torch.zeros_like(parameter)
         given = iter([batch])
         micro_batches, num_items = traits.call_positional(
             trainer.get_batch_samples, given, 1, trainer._device
@@ -146,8 +211,7 @@ def attempt(trainer: Training, model: nn.Module, batch: Any) -> Exception | None
         failure = error.with_traceback(None) if batches.is_out_of_memory(error) else error
     run.undo_update()
     run.step_data.release()
-    # a keeper of buffers that saw none change would never look again
-    run.stage, run.stopwatch, run.buffers = stage, Stopwatch(), BufferKeeper(trainer.model)
+    run.stage, run.stopwatch = stage, Stopwatch()
     if failure is not None:
         gc.collect()
         if torch.cuda.is_available():

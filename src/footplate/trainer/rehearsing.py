@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# of these a trial of the longest rows takes about a hundredth; a shorter run tells soon enough by itself
+NUM_UPDATES = 100
+
 _JOINTS = (
     *("log", "evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "compute_loss"),
     *("get_eval_dataloader", "compute_loss_context_manager", "_prepare_inputs"),
@@ -137,9 +140,11 @@ def rehearse(trainer: Training, model: nn.Module, loader: Any, ignore_keys: list
     """What costs little of the run and calls nothing that a subclass or a callback could notice."""
     if trainer.args.rehearsal == "off":
         return
-    from footplate.trainer.longest_first import try_longest
+    plan = trainer._current_run.plan
+    if plan.max_steps - plan.first_step >= NUM_UPDATES:
+        from footplate.trainer.longest_first import try_longest  # what a short run has no use for
 
-    try_longest(trainer, model, loader)
+        try_longest(trainer, model, loader)
     trainer._check_evaluation(ignore_keys)
     if trainer.args.should_save and trainer.args.save_strategy != "no":
         warn_of_states(trainer)

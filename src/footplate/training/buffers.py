@@ -36,7 +36,9 @@ class BufferKeeper:
         if not self._places:
             return
         bytes_left = math.inf
-        if self._has_noted and not self._is_sorted_out:  # masks, tables of positions and the like are constants
+        if (
+            self._has_noted and not self._is_sorted_out
+        ):  # masks, tables of positions and the like are constants
             self._places = [place for place in self._places if place.has_changed()]
             self._is_sorted_out = True
         elif not self._is_sorted_out:
@@ -105,11 +107,14 @@ class _Place:
             self._buffers[self._name] = tensor
 
     def _now(self) -> torch.Tensor | None:
-        return self._buffers[self._name] if self._name in self._buffers else None
+        try:
+            return self._buffers[self._name]  # type: ignore[no-any-return]
+        except KeyError:
+            return None
 
 
 def can_be_copied(tensor: torch.Tensor) -> bool:
-    """Whether a tensor can be written to, and so be copied and set back: others change by replacement only."""
+    """Whether a tensor can be written to, and so be set back: others change by replacement only."""
     if is_lazy(tensor) or tensor.layout != torch.strided or tensor.is_meta or tensor.is_inference():
         return False
     repeats = any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))

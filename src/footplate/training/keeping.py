@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 import logging
@@ -17,12 +18,16 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from footplate.training.rehearsal import NUM_BYTES, CannotPutBack, Kept, is_users
+from footplate.training.buffers import can_be_copied
+from footplate.training.rehearsal import NUM_BYTES, CannotPutBack, Kept, is_users, write_back
 
 NUM_OBJECTS = 500_000  # looked at; a model has a hundred for each of its modules
 NUM_ITEMS = 1_000  # entries of a container that are looked at: a larger one holds data, not state
 NUM_BYTES_IN_ALL = 256 * 2**20  # of arrays besides the model's that are copied; others are data
 
+# of C, such as those that processes share
+_MEMORY: Any = (ctypes.c_int.__mro__[1], ctypes.Array, ctypes.Structure)
+_BETWEEN_PROCESSES = ("multiprocessing.connection", "multiprocessing.managers", "multiprocessing.queues")
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray)
 # of a library, and busy beside this thread: to set them back would break them
 _LEFT_ALONE = (threading.Thread, threading.Event, threading.Condition, logging.Logger, logging.Handler)
@@ -62,12 +67,15 @@ class KeptObjects(Kept):
         super().__init__(roots, NUM_OBJECTS)
 
     def _keep(self, value: Any) -> Iterable[Any]:
-        if self._is_careful and isinstance(value, (io.IOBase, threading.Thread)):
+        if self._is_careful and (isinstance(value, (io.IOBase, threading.Thread)) or _is_shared(value)):
             raise CannotPutBack(f"it holds a {type(value).__name__}")
         if id(value) in self._without or isinstance(value, _LEFT_ALONE):
             return ()
         if isinstance(value, io.IOBase):
             self._keep_file(value)
+            return ()
+        if isinstance(value, _MEMORY) and not isinstance(value, ctypes.py_object):
+            self._restores.append(functools.partial(_write_memory, value, bytes(value)))
             return ()
         if isinstance(value, _CONTAINERS) and len(value) > NUM_ITEMS:
             if len(value) <= NUM_OBJECTS:
@@ -87,11 +95,18 @@ class KeptObjects(Kept):
             self._keep_weight(value)
         elif id(value) in self._kept_weights:
             return
+        elif isinstance(value, torch.Tensor) and not can_be_copied(value):
+            self._watch(value)
         elif value.nbytes <= min(NUM_BYTES, self._bytes_left):
             self._bytes_left -= value.nbytes
             super()._keep_array(value)
-        elif isinstance(value, torch.Tensor) and not value.is_inference():  # such a one has no version
-            self._skipped[id(value)] = value, value._version
+        elif isinstance(value, torch.Tensor):
+            self._watch(value)
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        """Notice when a tensor is written to that is not copied."""
+        if not is_lazy(tensor) and not tensor.is_inference():  # such a one has no version
+            self._skipped[id(tensor)] = tensor, tensor._version
 
     def _keep_weight(self, weight: torch.Tensor) -> None:
         """Copy a weight to where it does not take the memory that the rehearsal is to measure."""
@@ -100,8 +115,8 @@ class KeptObjects(Kept):
             raise CannotPutBack("a weight has no values yet")
         if not has_values or id(weight) in self._kept_weights:
             return
-        if weight.nbytes > self._weight_bytes_left:
-            self._skipped[id(weight)] = weight, weight._version
+        if not can_be_copied(weight) or weight.nbytes > self._weight_bytes_left:
+            self._watch(weight)
             return
         self._weight_bytes_left -= weight.nbytes
         self._kept_weights[id(weight)] = weight
@@ -110,7 +125,7 @@ class KeptObjects(Kept):
         slopes = None if gradient is None else gradient.detach().to("cpu", copy=True)
 
         def restore() -> None:
-            weight.detach().copy_(copied)
+            write_back(weight, copied)
             if not weight.is_leaf:
                 return
             weight.requires_grad_(wants_gradient)
@@ -132,12 +147,14 @@ class KeptObjects(Kept):
             if base in self._classes:
                 break
             self._classes.add(base)
+            before = set(vars(base))
             functions = [function for value in vars(base).values() for function in _functions_of(value)]
             if not any(
                 is_users(one.__code__) and one.__code__.co_filename != "<string>" for one in functions
             ):
                 continue
             found += functions
+            self._restores.append(functools.partial(_take_away, base, before))
             for name, value in vars(base).items():
                 if not name.startswith("__") and not hasattr(type(value), "__get__"):
                     self._restores.append(functools.partial(_set_back, base, name, value))
@@ -165,6 +182,24 @@ def _set_back(kind: type[Any], name: str, value: Any) -> None:
     """Give a class its former attribute, unless it has it still."""
     if vars(kind).get(name) is not value:
         setattr(kind, name, value)
+
+
+def _take_away(kind: type[Any], before: set[str]) -> None:
+    """Remove the attributes that a class did not have before."""
+    for name in set(vars(kind)) - before:
+        if not name.startswith("__"):
+            delattr(kind, name)
+
+
+def _write_memory(value: Any, old: bytes) -> None:
+    """Give a number or an array of C its former bytes, unless it has them still."""
+    if bytes(value) != old:
+        ctypes.memmove(ctypes.addressof(value), old, len(old))
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether other processes hold the state of an object, or take from it."""
+    return type(value).__module__ in _BETWEEN_PROCESSES
 
 
 def weights_of(model: nn.Module, optimizer: Any) -> list[torch.Tensor]:

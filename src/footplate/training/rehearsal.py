@@ -10,13 +10,23 @@ import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 import torch
+
+from footplate.training.buffers import can_be_copied
 
 NUM_OBJECTS = 50_000  # beyond so many, a function is not tried: looking at its state would take too long
 NUM_BYTES = 16 * 2**20  # the largest array that is copied
@@ -90,7 +100,22 @@ class Kept:
             return ()
         if isinstance(value, Iterator):
             raise CannotPutBack(f"it reads from a {type(value).__name__}, which cannot be read again")
-        return (value.__dict__,) if isinstance(getattr(value, "__dict__", None), dict) else ()
+        slots = self._keep_slots(value)
+        return [value.__dict__, *slots] if isinstance(getattr(value, "__dict__", None), dict) else slots
+
+    def _keep_slots(self, value: Any) -> list[Any]:
+        """Note the attributes of an object that are in no dictionary."""
+        found: list[Any] = []
+        kind: Any = type(value)
+        for slot in _slots_of(kind):
+            try:
+                content = slot.__get__(value)
+            except AttributeError:  # not set yet
+                self._restores.append(functools.partial(_clear_slot, slot, value))
+                continue
+            self._restores.append(functools.partial(slot.__set__, value, content))
+            found.append(content)
+        return found
 
     def _keep_function(self, function: FunctionType) -> list[Any]:
         found: list[Any] = [function.__defaults__, function.__kwdefaults__, function.__dict__]
@@ -98,6 +123,7 @@ class Kept:
             try:
                 content = cell.cell_contents
             except ValueError:  # a variable that was not set yet
+                self._restores.append(functools.partial(_clear_cell, cell))
                 continue
             self._restores.append(functools.partial(setattr, cell, "cell_contents", content))
             found.append(content)
@@ -106,14 +132,17 @@ class Kept:
             if name in variables:
                 self._restores.append(functools.partial(variables.__setitem__, name, variables[name]))
                 found.append(variables[name])
+            else:  # the function may make it at its first call
+                self._restores.append(functools.partial(variables.pop, name, None))
         return found
 
     def _keep_array(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and not can_be_copied(value):
+            return
         if value.nbytes > NUM_BYTES:
             raise CannotPutBack(f"it refers to an array of {value.nbytes} bytes")
         if isinstance(value, torch.Tensor):
-            copied = value.detach().clone()
-            self._restores.append(lambda: value.detach().copy_(copied))
+            self._restores.append(functools.partial(write_back, value, value.detach().clone()))
         elif value.flags.writeable:
             old = value.copy()
             self._restores.append(lambda: np.copyto(value, old))
@@ -166,6 +195,33 @@ def _is_same(now: Any, before: Any) -> bool:
         return True
     are_pairs = type(now) is type(before) is tuple and len(now) == len(before)
     return are_pairs and all(map(operator.is_, now, before))
+
+
+@functools.cache
+def _slots_of(kind: Any) -> tuple[MemberDescriptorType, ...]:
+    """What a class declares as `__slots__`."""
+    holders = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]
+    return tuple(one for held in holders for one in held.values() if isinstance(one, MemberDescriptorType))
+
+
+def _clear_slot(slot: MemberDescriptorType, value: Any) -> None:
+    """Take away an attribute that was not there, if it is now."""
+    with suppress(AttributeError):
+        slot.__delete__(value)
+
+
+def _clear_cell(cell: CellType) -> None:
+    """Take away the value of a variable that had none."""
+    with suppress(ValueError):
+        del cell.cell_contents
+
+
+def write_back(tensor: torch.Tensor, copied: torch.Tensor) -> None:
+    """Give a tensor its former values, and its former shape if it was resized."""
+    if tensor.shape == copied.shape:
+        tensor.detach().copy_(copied)
+    else:
+        tensor.data = copied.to(tensor.device)
 
 
 def _names_in(code: CodeType) -> set[str]:

@@ -146,8 +146,15 @@ def declares(method: Callable[..., Any], name: str) -> bool:
 
 
 def is_ours(joint: Callable[..., Any]) -> bool:
-    """Whether a method is footplate's own, and no override in a user's class."""
-    return str(getattr(joint, "__module__", "")).startswith("footplate.")
+    """Whether a method is footplate's own, and no override in a user's class.
+
+    A wrapper around one of ours has its name by `functools.wraps`, and is told by where it was written.
+    """
+    home = getattr(getattr(joint, "__func__", joint), "__globals__", None)
+    names = [getattr(joint, "__module__", "")]
+    if hasattr(joint, "__wrapped__") and home is not None:
+        names.append(home.get("__name__"))
+    return all(str(name).startswith("footplate.") for name in names)
 
 
 def number_of_arguments(function: Callable[..., Any]) -> int:
