@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -109,6 +110,21 @@ def test_calibration_of_several_classes_at_once_counts_every_yes_and_no():
     assert found.counts.sum() == 150
     assert (found.confidence * found.counts).sum() == pytest.approx(sure.sum())
     assert found.right.sum() == ((scores > 0) == labels).sum()
+
+
+@pytest.mark.parametrize("with_scores", [True, False])
+def test_a_summary_takes_little_memory_however_many_labels_there_are(with_scores):
+    labels = RNG.integers(0, 2, 500_000)
+    predictions = RNG.standard_normal(500_000, dtype=np.float32) if with_scores else 1 - labels
+    tracemalloc.start()
+    try:
+        summary = summarize_classes(predictions, labels)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert summary.num_items == 500_000
+    assert (summary.matrix.sum(axis=1) == np.bincount(labels)).all()
+    assert most < 8e6  # 40 bytes for each label would be 20e6
 
 
 def test_the_most_frequent_confusions_come_first_with_their_names():

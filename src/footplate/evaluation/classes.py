@@ -170,15 +170,19 @@ def summarize_task(task: Task, names: Sequence[str] | None = None) -> ClassSumma
     names = names if names is not None and len(names) == task.num_classes else None
     if task.form == "flags":
         return _summarize_flags(task, names)
-    right, chosen, confidence = read_choices(task)
     num_classes = task.num_classes
-    counts = np.bincount(right * num_classes + chosen, minlength=num_classes**2)
+    counts, bins = None, np.zeros((3, NUM_BINS))
+    for right, chosen, confidence in read_choices(task):
+        found = np.bincount(right * num_classes + chosen, minlength=num_classes**2)
+        counts = found if counts is None else np.add(counts, found, out=counts)
+        if confidence is not None:
+            bins += _count_bins(right == chosen, confidence)
+    assert counts is not None  # some labels of a task count
     matrix = counts.reshape(num_classes, num_classes)
     hits = matrix.diagonal().copy()
-    bins = None if confidence is None else _count_bins(right == chosen, confidence)
-    calibration = None if bins is None else _calibrate(bins)
+    calibration = None if task.are_chosen else _calibrate(bins)
     totals = matrix.sum(axis=1), matrix.sum(axis=0), hits
-    return ClassSummary(task.form, names, len(right), int(hits.sum()), *totals, matrix, calibration)
+    return ClassSummary(task.form, names, int(matrix.sum()), int(hits.sum()), *totals, matrix, calibration)
 
 
 def _summarize_flags(task: Task, names: Sequence[str] | None) -> ClassSummary:
