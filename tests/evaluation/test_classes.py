@@ -140,6 +140,22 @@ def test_names_that_do_not_fit_are_not_used():
     assert summarize_classes(scores, labels, names=["one", "two"]).name(1) == "1"
 
 
+def test_names_that_are_equal_when_they_are_short_get_their_numbers():
+    places = ("left", "right")
+    names = [f"malignant neoplasm of unspecified site of {side} female breast" for side in places]
+    names += ["other", "other", "one that is itself", "x" * 50]
+    labels = np.arange(12) % 6
+    event = summarize_classes((labels + 1) % 6, labels, names).to_event()
+    assert event["names"] == [
+        "malignant neoplasm of unspecified s… (0)",
+        "malignant neoplasm of unspecified s… (1)",
+        "other (2)",
+        "other (3)",
+        "one that is itself",
+        "x" * 39 + "…",
+    ]
+
+
 @pytest.mark.parametrize(("num_classes", "limit"), [(3, 1000), (20, 7000), (50, 10_000), (1000, 7000)])
 def test_what_the_journal_keeps_is_small(num_classes, limit):
     scores, labels = make_scores(6000, num_classes, strength=0.5)

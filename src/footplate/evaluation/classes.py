@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,7 @@ class ClassSummary:
             "num_classes": self.num_classes,
             "macro_f1": round(self.macro_f1, 4),
             "listed": listed,
-            "names": [_shorten(self.name(number)) for number in listed],
+            "names": self._name_listed(listed),
             **{name: getattr(self, name)[listed].tolist() for name in ("support", "predicted", "hits")},
         }
         if self.matrix is not None:
@@ -139,6 +140,17 @@ class ClassSummary:
             event["bins"] = list(zip(counts, right, means, strict=True))
             event["calibration_error"] = round(self.calibration.error, 4)
         return event
+
+    def _name_listed(self, listed: list[int]) -> list[str]:
+        """Short names; where one would be that of another class too, the number of its class follows."""
+        if self.names is None:
+            return [str(number) for number in listed]
+        short = [_shorten(str(name)) for name in self.names]
+        times = Counter(short)
+        return [
+            short[number] if times[short[number]] == 1 else _shorten(self.name(number), f" ({number})")
+            for number in listed
+        ]
 
     def _choose_listed(self, cells: list[tuple[int, int, int]]) -> list[int]:
         """Of many classes, those with the lowest F1, the most frequent ones, and those in these cells."""
@@ -220,5 +232,7 @@ def _divide(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= MOST_CHARACTERS else name[: MOST_CHARACTERS - 1] + "…"
+def _shorten(name: str, end: str = "") -> str:
+    """The name, cut to so many characters that there is room for the end."""
+    most = MOST_CHARACTERS - len(end)
+    return (name if len(name) <= most else name[: most - 1] + "…") + end
