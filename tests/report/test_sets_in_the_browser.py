@@ -134,8 +134,8 @@ def test_fifty_classes_scroll_inside_the_page_and_can_be_read(chromium, written,
 
 def test_every_shade_of_a_cell_leaves_its_number_readable(chromium, written):
     """From a hundredth of the row to the whole of it, right and wrong, by day and by night."""
-    labels = np.repeat(np.arange(20), 100)
-    chosen = np.where(np.arange(2000) % 100 < labels * 5, labels, (labels + 1) % 20)
+    labels = np.repeat(np.arange(50), 100)
+    chosen = np.where(np.arange(5000) % 100 < labels * 2, labels, (labels + 1) % 50)
     written.begin()
     written.log(1, loss=1.0)
     written.write("classes", step=1, set="eval", is_best=True, **summarize_classes(chosen, labels).to_event())
@@ -151,7 +151,7 @@ def check_contrast(chromium):
         ".map((td) => { const s = getComputedStyle(td); return [s.color, s.backgroundColor, td.title]; })"
     )
     for color, background, title in found:
-        assert contrast(color, background) > 3.5, (title, color, background)
+        assert contrast(color, background) > 4.5, (title, color, background)
 
 
 def contrast(*colors):

@@ -56,7 +56,8 @@ function confusionMatrix(block) {
     const count = counts[row][column], share = count / Math.max(1, block.support[row]);
     const told = `${block.names[row]} predicted as ${block.names[column]}: ${formatNumber(count)} of ${formatNumber(block.support[row])}`;
     const shade = Math.sqrt(share);  // so that confusions are seen, which are seldom a large share
-    const kind = `${row === column ? "hit" : "miss"}${shade > 0.62 ? " medium" : ""}${shade > 0.8 ? " strong" : ""}`;
+    const isHit = row === column;  // numbers in black or white, whichever is at least 4.5 times as light or as dark as the cell
+    const kind = `${isHit ? "hit" : "miss"}${shade > (isHit ? 0.585 : 0.565) ? " medium" : ""}${shade > 0.915 ? " strong" : ""}`;
     const properties = { class: kind, title: told };
     if (count) properties.style = { "--share": `${(shade * 100).toFixed(1)}%` };
     return make("td", properties, count ? isShare ? Math.round(share * 100) || "<1" : count < 1e4 ? formatNumber(count) : formatTick(count) : "");
