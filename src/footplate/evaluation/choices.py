@@ -170,8 +170,8 @@ def _check_flags(task: Task, num_names: int) -> Task | None:
 
 def read_choices(task: Task) -> Iterator[Choices]:
     """What the model chose, without the labels that do not count, in blocks that keep memory small."""
-    # a block is no smaller than the table of all pairs, into which it is counted
-    most, waiting, parts = max(MOST_AT_ONCE, task.num_classes**2), 0, []
+    # each block is added to a table of all pairs, so it is not much smaller than that
+    most, waiting, parts = max(MOST_AT_ONCE, task.num_classes**2 // 4), 0, []
     for part in _read_slices(task):
         parts.append(part)
         waiting += len(part.right)
