@@ -150,7 +150,10 @@ function classTable(set, block) {
 
 /** The F1 of each class in several runs, those with the lowest first. */
 function compareClasses(runs) {
-  const found = runs.map((run) => ((run.notes || {}).classes || [])[0]);
+  const sets = runs.map((run) => (run.notes || {}).classes || []), names = sets.flat().map(({ name }) => name);
+  const times = (name) => names.filter((other) => other === name).length;
+  const shared = names.reduce((most, name) => times(name) > times(most) ? name : most, names[0]);  // a comparison is of one set
+  const found = sets.map((all) => all.find(({ name }) => name === shared));
   if (found.filter(Boolean).length < 2) return null;
   const blocks = found.map((set) => set && (set.best || set.latest));
   const byName = new Map();
@@ -165,5 +168,6 @@ function compareClasses(runs) {
   ];
   const built = sortedTable("classes", columns, [...byName.values()], `run ${found.findIndex(Boolean)}`);
   if (byName.size > 14) built.classList.add("tall");
-  return section("classes", "Classes", make("p", { class: "quiet" }, "F1 of each class in the best evaluation of each run."), built);
+  const where = names.some((name) => name !== shared) ? ` of ${shared}` : "";
+  return section("classes", "Classes", make("p", { class: "quiet" }, `F1 of each class in the best evaluation${where} of each run.`), built);
 }
