@@ -85,7 +85,6 @@ def tries_longest(trainer: Training) -> bool:
         and args.skip_memory_metrics  # else the most memory of the run is a metric
         and not args.auto_find_batch_size  # which mends what the trial would find
         and "lomo" not in args.optim  # steps in backward
-        and not args.debug
         and runs_no_code(trainer.train_dataset)
         and all(traits.is_ours(getattr(trainer, name)) for name in _JOINTS)
     )
