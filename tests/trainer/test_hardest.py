@@ -311,6 +311,23 @@ def test_rows_that_the_collator_packs_are_looked_at_one_by_one(tmp_path):
     assert found.indices.tolist() == list(range(12))
 
 
+def test_a_packing_collator_may_take_entries_out_of_the_samples(tmp_path):
+    class Fresh(Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return dict(points(12)[index])
+
+    def pack(samples):
+        x, labels = zip(*((sample.pop("x"), sample.pop("labels")) for sample in samples), strict=True)
+        return {"x": torch.stack(x).mean(0, keepdim=True), "labels": torch.tensor(labels[:1])}
+
+    trainer = planes(tmp_path, Fresh(), options={"data_collator": pack})
+    found = trainer.find_hardest_rows(5)
+    assert found.losses.tolist() == pytest.approx(losses_alone(planes(tmp_path), points(12)), rel=1e-5)
+
+
 def test_a_sample_that_becomes_several_rows_is_one_row_with_all_their_texts(tmp_path):
     def pair(samples):
         """Each sample, and the same one mirrored."""
