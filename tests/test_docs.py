@@ -33,7 +33,7 @@ def run_page(tmp_path, monkeypatch):
     def run(name: str, **given: Any) -> dict[str, Any]:
         names = {"__name__": "example", **given}
         for number, block in enumerate(code_blocks(ROOT / "docs" / name)):
-            exec(compile(block, f"{name}, block {number}", "exec"), names)
+            exec(compile(block, f"{name}, block {number}", "exec", dont_inherit=True), names)
         return names
 
     return run
