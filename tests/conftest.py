@@ -48,6 +48,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if is_small or num_cores == 1 else num_cores
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a name with an address in it, which differs from worker to worker: none of them would run."""
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: an address is no name for a test; give `ids`.")
+
+
 @pytest.fixture(autouse=True)
 def keep_log_level() -> Iterator[None]:
     """Undo what arguments with a `log_level`, or of a rank that logs nothing, set for the whole process."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import footplate
 import tiny
@@ -32,7 +33,7 @@ def run_page(tmp_path, monkeypatch):
     def run(name: str, **given: Any) -> dict[str, Any]:
         names = {"__name__": "example", **given}
         for number, block in enumerate(code_blocks(ROOT / "docs" / name)):
-            exec(compile(block, f"{name}, block {number}", "exec"), names)
+            exec(compile(block, f"{name}, block {number}", "exec", dont_inherit=True), names)
         return names
 
     return run
@@ -92,13 +93,17 @@ def test_every_change_to_the_trainer_works(run_page, capsys):
     assert "evaluation will give neither eval_loss nor metrics" in names["heard"][0]
 
 
-def test_the_joints_of_the_guide_are_those_that_are_there():
-    guide = (ROOT / "docs" / "changing-the-trainer.md").read_text(encoding="utf-8")
+def test_the_guide_names_every_joint():
+    docs = ROOT / "docs"
+    guide = (docs / "changing-the-trainer.md").read_text(encoding="utf-8")
     table = guide.split("## Methods to override")[1].split("```")[0]
     named = re.findall(
         r"`(\w+)`", "".join(line.split("|")[1] for line in table.splitlines() if "| `" in line)
     )
-    assert len(named) == 15
+    (listed,) = re.findall(
+        r"^The joints: (.*?)\.", (docs / "architecture.md").read_text("utf-8"), re.S | re.M
+    )
+    assert sorted(named) == sorted(re.findall(r"`(\w+)`", listed))
     assert [name for name in named if not hasattr(footplate.Trainer, name)] == []
 
 
@@ -126,6 +131,31 @@ def test_each_mistake_of_the_page_is_explained(run_page, capsys):
         "Update 1 has loss inf",
     ):
         assert words in printed
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("labels", 7), ("labels", 1.0), ("input_ids", torch.tensor([99, 0, 0]))]
+)
+def test_what_torch_says_is_explained(column, value, tmp_path):
+    guide = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    section = guide.split("## What torch says")[1].split("\n## ")[0]
+    row = {"input_ids": torch.tensor([1, 2, 3]), "labels": 1}
+
+    class Sorter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(8, 3)
+
+        def forward(self, input_ids, labels=None):
+            logits = self.table(input_ids).mean(1)
+            return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+    trainer = tiny.build_trainer(tmp_path / "run", Sorter(), [{**row, column: value}] * 4, max_steps=1)
+    with pytest.raises((RuntimeError, IndexError)) as error:
+        trainer.train()
+    said = [words.split(" … ") for words in re.findall(r"^\| \*(.+?)\* \|", section, flags=re.MULTILINE)]
+    assert len(said) == 6
+    assert any(all(part in str(error.value) for part in parts) for parts in said), error.value
 
 
 def test_evaluation_gives_each_set_its_metrics(run_page, capsys):

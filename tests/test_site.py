@@ -157,6 +157,35 @@ def test_a_page_looks_right_by_day_by_night_and_on_a_phone(chromium, address, pa
     assert len(backgrounds) == 2
 
 
+@pytest.mark.parametrize(
+    "page", ["start", "how-it-works", "changing-the-trainer", "case-glue", "case-chat", "troubleshooting"]
+)
+def test_code_and_names_of_the_guides_fit_beside_the_two_columns(chromium, address, page):  # noqa: F811
+    chromium.show(f"{address}/{page}.html", width=1280)
+    wide = (
+        "return [...document.querySelectorAll(arguments[0])].filter((e) => e.scrollWidth > e.clientWidth + 1)"
+    )
+    assert chromium.run(f"{wide}.map((e) => e.innerText)", ".md-typeset pre > code") == []
+    assert chromium.run(f"{wide}.length", ".md-typeset__scrollwrap") == 0
+    broken = (
+        "return [...document.querySelectorAll('td:first-child code')]"
+        ".map((e) => [e.innerText, e.getClientRects()])"
+        ".filter(([text, boxes]) => !/[\\s\\/=.-]/.test(text) && boxes.length > 1).map(([text]) => text)"
+    )
+    assert chromium.run(broken) == []
+
+
+def test_the_drawings_can_be_read_on_a_phone(chromium, address):  # noqa: F811
+    chromium.show(f"{address}/how-it-works.html", width=390)
+    drawings = "[...document.querySelectorAll('.md-typeset img[src$=\".svg\"]')]"
+    shares = chromium.run(f"return {drawings}.map((e) => e.getBoundingClientRect().width / e.naturalWidth)")
+    assert len(shares) == 3
+    assert min(shares) > 0.75  # the smallest letters are 12 pixels high
+    assert chromium.run(
+        f"return {drawings}.every((e) => e.parentElement.scrollWidth > e.parentElement.clientWidth)"
+    )
+
+
 def test_the_search_finds_a_page(chromium, address):  # noqa: F811
     from selenium.webdriver.support.ui import WebDriverWait
 

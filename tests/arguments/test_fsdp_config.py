@@ -140,6 +140,27 @@ def test_state_dict_types_are_named_in_any_letters():
     assert read_fsdp(True).state_dict_type is None
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"state_dict_type": "FULL_STATE_DICT"}, "Set save_full_model=True"),
+        ({"cpu_ram_efficient_loading": True}, "cpu_ram_efficient_loading has no effect"),
+    ],
+)
+def test_what_has_no_effect_is_said_once(config, words, caplog, monkeypatch):
+    monkeypatch.delenv("FSDP_CPU_RAM_EFFICIENT_LOADING", raising=False)
+    args = SimpleNamespace(fsdp=True, fsdp_config=config, parallelism_config=None, save_full_model=False)
+    with caplog.at_level(logging.WARNING):
+        assert plan_sharding(args) == plan_sharding(args) == read_fsdp(True, config)
+    assert [words in record.getMessage() for record in caplog.records] == [True]
+    caplog.clear()
+    warn_once.cache_clear()
+    monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")  # as its launcher does: models obey it
+    args.save_full_model = True
+    plan_sharding(args)
+    assert not caplog.records
+
+
 def test_old_names_without_a_meaning_are_accepted_with_one_warning_each(caplog):
     old = {"use_orig_params": False, "backward_prefetch": "backward_post", "forward_prefetch": True}
     with caplog.at_level(logging.WARNING):
@@ -197,7 +218,11 @@ def test_variables_of_accelerate_launch_are_read(caplog):
 
 def settings_of(world_size, fsdp=None, **sizes):
     return SimpleNamespace(
-        fsdp=fsdp, fsdp_config=None, world_size=world_size, parallelism_config=ParallelismConfig(**sizes)
+        save_full_model=False,
+        fsdp=fsdp,
+        fsdp_config=None,
+        world_size=world_size,
+        parallelism_config=ParallelismConfig(**sizes),
     )
 
 

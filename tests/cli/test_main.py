@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -103,3 +104,14 @@ def test_what_is_not_in_this_version_is_said_in_one_line(monkeypatch, capsys):
     monkeypatch.setattr("footplate.cli.checkpoints.run", refuse)
     assert main(["checkpoints", "somewhere"]) == 2
     assert capsys.readouterr().err == "footplate: not in this version\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    """As in `footplate tasks | head -1`, with a reader that is gone before the first line."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "footplate", "tasks"], stdout=writes, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from footplate.evaluation import choices
 from footplate.evaluation.choices import read_choices, recognize_task
@@ -17,6 +18,17 @@ TOKENS = RNG.standard_normal((5, 6, 3))
 TAGS = np.where(RNG.random((5, 6)) < 0.3, -100, RNG.integers(0, 3, (5, 6)))
 FLAGS = RNG.random((30, 4)) < 0.4
 ONES = RNG.integers(0, 2, 30)
+
+
+def read(scores, labels):
+    """Right classes, chosen classes and confidence of everything that counts."""
+    columns = zip(*read_choices(recognize_task(scores, labels)), strict=True)
+    return [np.concatenate(column) for column in columns]
+
+
+def softmax(scores):
+    shares = np.exp(scores)
+    return shares / shares.sum(axis=-1, keepdims=True)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +106,7 @@ class Untouched(np.ndarray):
 
 def test_what_would_take_too_long_is_not_even_read(monkeypatch):
     monkeypatch.setattr(choices, "FEW_CLASSES", 2)
-    for scores, labels in ((SCORES, LABELS), (SCORES, FLAGS), (SCORES.argmax(1), LABELS)):
+    for scores, labels in ((SCORES, LABELS), (SCORES, FLAGS)):
         given = scores.view(Untouched), labels.view(Untouched)
         with pytest.raises(AssertionError, match="read"):
             recognize_task(*given)
@@ -102,13 +114,20 @@ def test_what_would_take_too_long_is_not_even_read(monkeypatch):
 
 
 def test_few_classes_are_looked_at_however_quick_the_evaluation_was():
-    task = recognize_task(SCORES, LABELS, most_seconds=1e-9)
-    assert task is not None
-    assert task.num_classes == SCORES.shape[1]
+    for scores in (SCORES, SCORES.argmax(1)):
+        task = recognize_task(scores, LABELS, most_seconds=1e-9)
+        assert task is not None
+        assert task.num_classes == SCORES.shape[1]
+
+
+def test_chosen_classes_are_many_by_their_numbers():
+    labels = np.arange(200)
+    assert recognize_task(labels, labels).num_classes == 200
+    assert recognize_task(labels, labels, most_seconds=1e-9) is None
 
 
 def test_a_regression_is_known_by_its_first_slice(monkeypatch):
-    monkeypatch.setattr(choices, "MOST_SCORES_AT_ONCE", 8)
+    monkeypatch.setattr(choices, "MOST_AT_ONCE", 8)
     labels = np.ones((30, 4))
     labels[0, 0] = 0.5
     labels[1:] = np.nan  # which no slice after the first may reach
@@ -120,8 +139,8 @@ def test_a_regression_is_known_by_its_first_slice(monkeypatch):
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 16])
 def test_slices_of_any_size_give_the_same_choices(monkeypatch, at_once):
-    monkeypatch.setattr(choices, "MOST_SCORES_AT_ONCE", at_once)
-    right, chosen, confidence = read_choices(recognize_task(TOKENS, TAGS))
+    monkeypatch.setattr(choices, "MOST_AT_ONCE", at_once)
+    right, chosen, confidence = read(TOKENS, TAGS)
     counted = [(row, place) for row in range(5) for place in range(6) if TAGS[row, place] != -100]
     assert right.tolist() == [TAGS[at] for at in counted]
     assert chosen.tolist() == [max(range(3), key=lambda kind: TOKENS[at][kind]) for at in counted]
@@ -130,20 +149,48 @@ def test_slices_of_any_size_give_the_same_choices(monkeypatch, at_once):
 
 
 def test_probabilities_are_not_taken_for_scores():
-    shares = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        read_choices(recognize_task(shares, LABELS)).confidence, shares.max(axis=1), rtol=1e-6
-    )
+    shares = softmax(SCORES)
+    np.testing.assert_allclose(read(shares, LABELS)[2], shares.max(axis=1), rtol=1e-6)
+
+
+def test_probabilities_are_known_beside_padding_and_what_is_not_a_number():
+    shares, padded = softmax(TOKENS), softmax(TOKENS)
+    padded[TAGS == -100] = -100
+    np.testing.assert_allclose(read(padded, TAGS)[2], shares.max(axis=-1)[TAGS != -100], rtol=1e-12)
+    shares = softmax(SCORES)
+    shares[3, 1] = np.nan
+    confidence = read(shares, LABELS)[2]
+    assert np.isnan(confidence[3])
+    np.testing.assert_allclose(np.delete(confidence, 3), np.delete(shares, 3, axis=0).max(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_rounded_probabilities_are_probabilities(kind):
+    shares = torch.from_numpy(SCORES).repeat(40, 1).softmax(dim=-1).to(kind).float().numpy()
+    np.testing.assert_array_equal(read(shares, np.tile(LABELS, 40))[2], shares.max(axis=1))
+
+
+def test_one_probability_that_is_not_a_number_makes_no_scores_of_the_others():
+    for shares, labels in ((softmax(SCORES)[:, 0], ONES), (softmax(SCORES), FLAGS)):
+        shares[3] = np.nan
+        assert recognize_task(shares, labels) is None
+
+
+def test_blocks_of_choices_are_small_however_many_there_are():
+    labels = np.arange(1_000_000) % 10
+    sizes = [len(right) for right, _, _ in read_choices(recognize_task(labels, labels))]
+    assert sum(sizes) == len(labels)
+    assert max(sizes) <= 2 * choices.MOST_AT_ONCE
 
 
 def test_half_precision_is_computed_in_single():
-    found = read_choices(recognize_task(SCORES.astype(np.float16), LABELS)).confidence
-    np.testing.assert_allclose(found, read_choices(recognize_task(SCORES, LABELS)).confidence, atol=2e-3)
+    found = read(SCORES.astype(np.float16), LABELS)[2]
+    np.testing.assert_allclose(found, read(SCORES, LABELS)[2], atol=2e-3)
     assert found.dtype == np.float32
 
 
 def test_one_score_says_yes_where_it_is_positive():
-    right, chosen, confidence = read_choices(recognize_task(SCORES[:, 0], ONES))
+    right, chosen, confidence = read(SCORES[:, 0], ONES)
     assert right.tolist() == ONES.tolist()
     assert chosen.tolist() == [int(score > 0) for score in SCORES[:, 0]]
     sure = [1 / (1 + math.exp(-abs(float(score)))) for score in SCORES[:, 0]]
@@ -153,4 +200,4 @@ def test_one_score_says_yes_where_it_is_positive():
 def test_a_large_file_of_scores_is_read_in_slices(tmp_path):
     scores = np.memmap(tmp_path / "scores", np.float32, "w+", shape=(30, 4))
     scores[:] = SCORES
-    assert read_choices(recognize_task(scores, LABELS)).chosen.tolist() == SCORES.argmax(1).tolist()
+    assert read(scores, LABELS)[1].tolist() == SCORES.argmax(1).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -111,6 +112,21 @@ def test_calibration_of_several_classes_at_once_counts_every_yes_and_no():
     assert found.right.sum() == ((scores > 0) == labels).sum()
 
 
+@pytest.mark.parametrize("with_scores", [True, False])
+def test_a_summary_takes_little_memory_however_many_labels_there_are(with_scores):
+    labels = RNG.integers(0, 2, 500_000)
+    predictions = RNG.standard_normal(500_000, dtype=np.float32) if with_scores else 1 - labels
+    tracemalloc.start()
+    try:
+        summary = summarize_classes(predictions, labels)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert summary.num_items == 500_000
+    assert (summary.matrix.sum(axis=1) == np.bincount(labels)).all()
+    assert most < 8e6  # 40 bytes for each label would be 20e6
+
+
 def test_the_most_frequent_confusions_come_first_with_their_names():
     labels = np.array([0, 0, 0, 1, 1, 2, 2])
     chosen = np.array([1, 1, 0, 1, 2, 0, 2])
@@ -122,6 +138,22 @@ def test_the_most_frequent_confusions_come_first_with_their_names():
 def test_names_that_do_not_fit_are_not_used():
     scores, labels = make_scores(30, 4)
     assert summarize_classes(scores, labels, names=["one", "two"]).name(1) == "1"
+
+
+def test_names_that_are_equal_when_they_are_short_get_their_numbers():
+    places = ("left", "right")
+    names = [f"malignant neoplasm of unspecified site of {side} female breast" for side in places]
+    names += ["other", "other", "one that is itself", "x" * 50]
+    labels = np.arange(12) % 6
+    event = summarize_classes((labels + 1) % 6, labels, names).to_event()
+    assert event["names"] == [
+        "malignant neoplasm of unspecified s… (0)",
+        "malignant neoplasm of unspecified s… (1)",
+        "other (2)",
+        "other (3)",
+        "one that is itself",
+        "x" * 39 + "…",
+    ]
 
 
 @pytest.mark.parametrize(("num_classes", "limit"), [(3, 1000), (20, 7000), (50, 10_000), (1000, 7000)])

@@ -167,18 +167,20 @@ def test_what_did_not_change_is_not_sent_again(client, tmp_path):
     assert sum(count for name, count in client.requests.items() if name.startswith("PUT")) == uploads
 
 
-def test_files_that_a_link_leads_to_are_not_sent(client, tmp_path):
+def test_files_behind_a_link_and_rows_of_the_data_are_not_sent(client, tmp_path):
     (tmp_path / "private.txt").write_text("mine")
     trainer = build(tmp_path / "net")
     (tmp_path / "net" / "link.txt").symlink_to(tmp_path / "private.txt")
     (tmp_path / "net" / "notes.txt").write_text("for all")
+    for name in ("samples.jsonl", "hardest_rows.jsonl"):
+        (tmp_path / "net" / name).write_text('{"input": "a row of the data"}\n')
     trainer._add_sm_patterns_to_gitignore()
     trainer._add_sm_patterns_to_gitignore()
     (tmp_path / "net" / "model.tar.sagemaker-uploading").write_text("")
     trainer.push_to_hub()
     files = client.repos["me/net"].branches["main"]
     assert "notes.txt" in files
-    assert "link.txt" not in files
+    assert not {"link.txt", "samples.jsonl", "hardest_rows.jsonl"} & set(files)
     assert files[".gitignore"] == b"*.sagemaker-uploading\n*.sagemaker-uploaded\n"
     assert not [name for name in files if name.endswith("uploading")]
 

@@ -58,6 +58,13 @@ def test_without_unanswerable_questions_the_rules_of_version_1_hold():
     assert [row[0] for row in values["tables"]["answer"]] == ["1"]
 
 
+def test_an_empty_right_answer_is_no_answer_of_one_word():
+    examples, predictions, references = make(["tea", "tea"], ["", "tea"])
+    references[0]["answers"]["text"] = [""]
+    _, values = describe_answers(examples, predictions, references, None)
+    assert [row[:2] for row in values["tables"]["answer"]] == [("1", 1), ("no answer", 1)]
+
+
 def test_the_unit_is_that_of_the_metrics():
     examples, predictions, references = make(["我们 学校", "学校"], ["我们", "学校"])
     mixed = build_squad_metrics(unit="mixed")

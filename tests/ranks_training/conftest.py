@@ -14,6 +14,7 @@ from ranks_training import jobs
 SHORT = (
     *("searching.pruned", "searching.by_chance", "sharing.unshared", "sharing.pushed", "sharing.dead"),
     *("hardest.shared", "hardest.sharded", "hardest.uneven", "hardest.failing"),
+    "syncing.gradients",
 )
 
 

@@ -133,6 +133,32 @@ def test_requests_return_at_once_and_the_thread_ends_with_the_run(written):
     assert writer.num_built == 1
 
 
+def test_a_run_that_is_freed_on_the_thread_of_its_page_gets_its_last_page(written, monkeypatch):
+    """Memory is collected on any thread, also in the middle of a page."""
+    written.begin()
+    written.log(1, loss=1.0)
+    writer = ReportWriter(written.folder)
+    failures, update = [], writer._source.update
+
+    def update_and_free():
+        update()
+        if not failures:
+            failures.append(None)
+            try:
+                writer.stop_after_error()
+            except RuntimeError as error:
+                failures.append(error)
+            written.log(2, loss=3.5)  # what the page under way does not hold yet
+
+    monkeypatch.setattr(writer._source, "update", update_and_free)
+    writer.request()
+    thread = writer._thread
+    thread.join(60)
+    assert (failures, writer.num_built) == ([None], 2)
+    run = data_in(written.folder)["runs"][0]
+    assert (run["step"], run["status"]) == (2, "stopped")
+
+
 FAILS = """
     import sys
     import tiny

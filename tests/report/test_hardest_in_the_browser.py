@@ -77,6 +77,11 @@ def test_columns_are_as_high_as_they_have_rows_and_outliers_have_another_colour(
     assert heights[2] == 0
     assert [beyond for _, beyond, _ in found] == [False, False, True, True]
     assert found[1][2] == "4 rows with a loss from 0.625 to 1.25"
+    images = chromium.run(
+        "return [...document.querySelectorAll('#hardest .column > div')].map((c) => "
+        "getComputedStyle(c).backgroundImage.split('(')[0])"
+    )
+    assert images == ["none", "linear-gradient", "none", "none"]  # outliers begin inside of the second one
     bars = chromium.run(
         "return [...document.querySelectorAll('#hardest .loss-bar')].map((b) => "
         "[b.firstChild.getBoundingClientRect().width / b.getBoundingClientRect().width, "
@@ -84,6 +89,36 @@ def test_columns_are_as_high_as_they_have_rows_and_outliers_have_another_colour(
     )
     assert [round(share, 2) for share, _ in bars] == [1.0, 1.0, 0.67]
     assert [beyond for _, beyond in bars] == [True, True, False]
+
+
+def test_rows_that_are_no_outliers_do_not_look_like_some(chromium, finished):
+    """Of a trained model nearly all losses are in the first column, and outliers begin in it."""
+    note(finished, limit=0.05, num_unlabelled=1, num_nonfinite=0)
+    chromium.show(page_of(finished))
+    assert "1,001 rows of 2,000" in chromium.find("#hardest .hardest-words").text
+    assert (
+        "1 of them has no label that counts, and so no loss. Half of the others"
+        in chromium.find("#hardest .hardest-words").text
+    )
+    first, words = chromium.run(
+        "const first = document.querySelector('#hardest .column');"
+        "return [first.classList.contains('beyond'), document.querySelector('#hardest .limit span')"
+        ".getBoundingClientRect().bottom <= first.firstChild.getBoundingClientRect().top]"
+    )
+    assert not first
+    assert words  # above the columns, where they can be read
+
+
+def test_text_from_right_to_left_is_in_its_order(chromium, finished):
+    note(finished, rows=[{"row": 0, "loss": 1.0, "outlier": False, "input": "\u05e9\u05dc\u05d5\u05dd!"}])
+    chromium.show(page_of(finished))
+    left, right = chromium.run(
+        "const text = document.querySelector('#hardest td[data-head=Input] .text').firstChild;"
+        "const place = (i) => { const range = document.createRange(); range.setStart(text, i);"
+        "range.setEnd(text, i + 1); return range.getBoundingClientRect().left; };"
+        "return [place(4), place(0)]"
+    )
+    assert left < right  # the exclamation mark ends the text
 
 
 def test_text_of_a_row_stays_text(chromium, noted):

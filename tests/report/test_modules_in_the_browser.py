@@ -215,3 +215,29 @@ def test_it_is_quick_and_fits_a_phone_with_500_modules(chromium, written):
     assert min(chromium.run(milliseconds) for _ in range(3)) < 1000
     assert chromium.run("return document.querySelectorAll('#modules *').length") < 200
     assert chromium.errors() == []
+
+
+def test_long_names_are_whole_on_a_phone(chromium, written):
+    """Those of adapters: they differ in their ends, and have no place to break a line."""
+    names = [f"base_model.model.bert.encoder.layer.{i}.attention.self.query.lora_A.default" for i in range(3)]
+    write_modules(written, names, grad_norm={3: [1.0, "NaN", 2.0]}, update_ratio={29: [0.0012345] * 3})
+    show(chromium, written, width=390)
+    chromium.run("moduleView.measure = 'update_ratio'; redrawModules()")
+    chromium.run("for (const name of arguments[0].slice(0, 2)) chooseModule({ name, step: 300 })", names)
+    outside, cut = chromium.run(
+        """
+        const right = (part) => {
+          const range = document.createRange();
+          range.selectNodeContents(part);
+          return range.getBoundingClientRect().right;
+        };
+        const names = [...document.querySelectorAll('#modules .legend .name')];
+        const parts = [...names, ...document.querySelectorAll('#modules .alarm, #modules .legend .value')];
+        const outside = parts.filter((p) => right(p) > p.closest('figure').getBoundingClientRect().right);
+        const cut = names.filter((name) => name.scrollWidth > name.clientWidth);
+        return [outside.map((part) => part.innerText), cut.length];
+        """
+    )
+    assert outside == []
+    assert cut == 0
+    assert chromium.errors() == []

@@ -29,10 +29,16 @@ def write_page(*runs):
     return path.as_uri()
 
 
-def make_event(num_wrong, names=NAMES, scored=True):
+def choose(num_wrong):
+    """So many wrong choices of the first class, and four of the last, beside what is right."""
     chosen = LABELS.copy()
     chosen[:num_wrong] = 1
     chosen[-4:] = 0
+    return chosen, LABELS
+
+
+def make_event(num_wrong, names=NAMES, scored=True):
+    chosen, _ = choose(num_wrong)
     return summarize_classes(np.eye(3)[chosen] * 3 if scored else chosen, LABELS, names).to_event()
 
 
@@ -134,8 +140,8 @@ def test_fifty_classes_scroll_inside_the_page_and_can_be_read(chromium, written,
 
 def test_every_shade_of_a_cell_leaves_its_number_readable(chromium, written):
     """From a hundredth of the row to the whole of it, right and wrong, by day and by night."""
-    labels = np.repeat(np.arange(20), 100)
-    chosen = np.where(np.arange(2000) % 100 < labels * 5, labels, (labels + 1) % 20)
+    labels = np.repeat(np.arange(50), 100)
+    chosen = np.where(np.arange(5000) % 100 < labels * 2, labels, (labels + 1) % 50)
     written.begin()
     written.log(1, loss=1.0)
     written.write("classes", step=1, set="eval", is_best=True, **summarize_classes(chosen, labels).to_event())
@@ -151,7 +157,7 @@ def check_contrast(chromium):
         ".map((td) => { const s = getComputedStyle(td); return [s.color, s.backgroundColor, td.title]; })"
     )
     for color, background, title in found:
-        assert contrast(color, background) > 3.5, (title, color, background)
+        assert contrast(color, background) > 4.5, (title, color, background)
 
 
 def contrast(*colors):
@@ -202,6 +208,27 @@ def test_compared_runs_show_the_f1_of_each_class_side_by_side(chromium, sorted_r
     rows = dict(zip(read_column(chromium), read_column(chromium, 2), strict=True))
     assert (rows["cat"], rows[HOSTILE]) == ("0.000", "\u2013")
     assert set(rows) == {*NAMES, "dog", "owl"}
+
+
+def test_runs_are_compared_on_a_set_that_they_share(chromium, written, write_run, tmp_path):
+    other = write_run(tmp_path / "other")
+    for run, sets in ((written, {"test": 30, "new": 20, "known": 0}), (other, {"known": 0, "new": 10})):
+        run.begin(run_id=run.folder.name)
+        run.log(10, loss=1.0)
+        for name, num_wrong in sets.items():
+            run.write("classes", step=10, set=name, is_best=False, **make_event(num_wrong, scored=False))
+    chromium.show(write_page(written, other))
+    assert "in the best evaluation of new of each run" in chromium.find("#classes").text
+    rows = dict(
+        zip(
+            read_column(chromium),
+            zip(read_column(chromium, 1), read_column(chromium, 2), strict=True),
+            strict=True,
+        )
+    )
+    expected = [summarize_classes(*answers).f1[0] for answers in (choose(20), choose(10))]
+    assert rows["cat"] == tuple(f"{f1:.3f}" for f1 in expected)
+    assert chromium.errors() == []
 
 
 def test_answers_by_length_are_bars(chromium, written):

@@ -60,6 +60,13 @@ def test_of_no_finite_loss_there_are_no_numbers():
     assert find([]).describe() == "The hardest of 0 rows (one pass, 0.0 s)"
 
 
+def test_rows_without_a_label_are_named_apart():
+    found = find(EVEN, total=110, num_unlabelled=9)
+    assert found.describe().startswith("The hardest of 101 of 110 rows: median loss 50")
+    assert "0 outliers above 225, 9 without a label that counts (" in found.describe()
+    assert found.to_note()["num_unlabelled"] == 9
+
+
 def test_rows_of_one_loss_have_no_bins():
     assert find([1.0, 1.0]).to_note()["bins"] == []
 

@@ -210,6 +210,39 @@ def test_rows_without_a_finite_loss_come_first_and_are_named(tmp_path, odd):
     json.dumps(found.to_note(), allow_nan=False)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1], ids=["together", "alone"])
+@pytest.mark.parametrize("task", ["next token", "masked words", "tokens", "points"])
+def test_rows_without_a_label_that_counts_are_not_the_hardest(tmp_path, task, smoothing):
+    """They have no loss, as short texts without a mask, or prompts that were cut before the answer."""
+    make, data = TASKS[task]
+    data, without = data(), [*range(8), 20, 33]
+    for row in without:
+        ignored = [-100] * 12 if task != "points" else -100
+        data[row] = {**data[row], "labels": ignored}
+    trainer = tiny.build_trainer(tmp_path, make(), data, label_smoothing_factor=smoothing)
+    found = trainer.find_hardest_rows(5)
+    assert found.passes == ("rows" if smoothing else "batches")
+    assert (found.num_unlabelled, found.num_nonfinite, found.total) == (10, 0, len(data))
+    assert found.indices.tolist() == [row for row in range(len(data)) if row not in without]
+    right = losses_alone(trainer, [data[row] for row in found.indices])
+    assert found.losses.tolist() == pytest.approx(right, rel=1e-4)
+    assert all(math.isfinite(row["loss"]) for row in found.rows)
+
+
+def test_a_first_label_that_nothing_predicts_gives_a_row_no_loss(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=50, max_position_embeddings=32, **sizes))
+    data = tiny.causal_data()
+    data[4] = {**data[4], "labels": [3] + [-100] * 11}
+    found = tiny.build_trainer(tmp_path, model, data).find_hardest_rows(5)
+    assert found.passes == "batches"
+    assert (found.num_unlabelled, found.num_nonfinite) == (1, 0)
+    assert 4 not in found.indices
+
+
 def test_text_is_shown_by_the_tokenizer(tmp_path):
     class Letters:
         def decode(self, ids):
@@ -276,6 +309,23 @@ def test_rows_that_the_collator_packs_are_looked_at_one_by_one(tmp_path):
 
     found = planes(tmp_path, points(12), options={"data_collator": pack}).find_hardest_rows(5)
     assert found.indices.tolist() == list(range(12))
+
+
+def test_a_packing_collator_may_take_entries_out_of_the_samples(tmp_path):
+    class Fresh(Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return dict(points(12)[index])
+
+    def pack(samples):
+        x, labels = zip(*((sample.pop("x"), sample.pop("labels")) for sample in samples), strict=True)
+        return {"x": torch.stack(x).mean(0, keepdim=True), "labels": torch.tensor(labels[:1])}
+
+    trainer = planes(tmp_path, Fresh(), options={"data_collator": pack})
+    found = trainer.find_hardest_rows(5)
+    assert found.losses.tolist() == pytest.approx(losses_alone(planes(tmp_path), points(12)), rel=1e-5)
 
 
 def test_a_sample_that_becomes_several_rows_is_one_row_with_all_their_texts(tmp_path):
@@ -348,6 +398,50 @@ def test_everything_is_afterwards_as_it_was(tmp_path, kind, is_trained):
     assert everything(trainer) == before
     assert noise.heard == heard
     assert vars(trainer).get("_metrics") == collected
+
+
+class Counting(Planes):
+    """Counts rows in a buffer, in evaluation too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("num_rows", torch.zeros(()))
+
+    def forward(self, x, labels=None):
+        self.num_rows += len(x)
+        return super().forward(x, labels)
+
+
+class Averaging(Trainer):
+    """Keeps numbers of its losses in attributes, some of them new."""
+
+    def __init__(self, *args, **kwargs):
+        self.mean, self.total, self.num_losses = torch.zeros(()), torch.zeros(()), 0
+        super().__init__(*args, **kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
+        self.total += loss.detach()
+        self.num_losses += 1
+        setattr(self, f"loss_{self.num_losses}", float(loss.detach()))
+        return (loss, outputs) if return_outputs else loss
+
+
+def test_what_a_loss_notes_in_attributes_and_buffers_is_put_back(tmp_path):
+    args = tiny.arguments(tmp_path, max_steps=4, report=False)
+    trainer = Averaging(Counting(), args, train_dataset=points(40))
+    trainer.train()
+
+    def state():
+        names = [name for name in vars(trainer) if name.startswith("loss_")]
+        numbers = (float(trainer.mean), float(trainer.total), trainer.num_losses)
+        return (*numbers, float(trainer.model.num_rows), names)
+
+    before = state()
+    trainer.find_hardest_rows(5)
+    assert state() == before
+    assert before[2] == 4
 
 
 def test_random_masks_are_the_same_in_each_pass(tmp_path):

@@ -13,6 +13,7 @@ from torch import nn
 import tiny
 from footplate import Trainer, TrainerCallback, TrainingArguments, rng
 from footplate.integrations.journal import read_events
+from footplate.trainer import hardest_at_end
 from footplate.training.signals import is_interactive
 
 
@@ -101,6 +102,27 @@ def test_the_pass_is_made_with_the_best_model(tmp_path):
     assert [row["loss"] for row in trainer.find_hardest_rows(5).rows] == [
         row["loss"] for row in read_file(tmp_path)
     ]
+
+
+def test_a_pass_that_takes_long_says_so(tmp_path, capsys, monkeypatch):
+    build(tmp_path / "short").train()
+    words = "Looking for the hardest rows"
+    assert words not in capsys.readouterr().out
+    monkeypatch.setattr(hardest_at_end, "LONG_SECONDS", 0.0)
+    build(tmp_path / "long").train()
+    assert capsys.readouterr().out.count(words) == 1
+
+
+def test_a_run_whose_rows_have_no_label_that_counts_is_told(tmp_path, caplog):
+    class Seldom(Side):
+        def forward(self, x, labels):
+            return super().forward(x, labels.clamp(min=0) if self.training else labels)
+
+    data = [{**row, "labels": -100} for row in points()]
+    args = tiny.arguments(tmp_path, max_steps=2, hardest_rows=5)
+    Trainer(Seldom(), args, train_dataset=data).train()
+    assert "no row has a label that counts" in caplog.text
+    assert not (tmp_path / "hardest_rows.jsonl").exists()
 
 
 def test_an_error_of_the_pass_is_a_warning(tmp_path, caplog):

@@ -51,6 +51,11 @@ class AcceleratorConfig:
                 )
         return cls(**values)
 
+    @property
+    def syncs_each_batch(self) -> bool:
+        """Whether processes exchange gradients after every micro-batch, and not only after the last one."""
+        return bool((self.gradient_accumulation_kwargs or {}).get("sync_each_batch", False))
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as a new dictionary."""
         return copy.deepcopy(self.__dict__)

@@ -104,6 +104,8 @@ class FsdpSettings:
 def plan_sharding(args: TrainingArguments) -> FsdpSettings | None:
     """How the settings, or the launcher, ask for the model to be sharded; None for whole copies."""
     settings = read_fsdp(args.fsdp, args.fsdp_config) or read_fsdp_environment()
+    if settings is not None:
+        _warn_of_no_effect(settings, args.save_full_model)
     config = args.parallelism_config
     if config is None:
         return settings
@@ -128,6 +130,19 @@ def plan_sharding(args: TrainingArguments) -> FsdpSettings | None:
     if shards == 1:
         return None
     return replace(settings or FsdpSettings(), is_hybrid=replicas > 1, shard_size=shards)
+
+
+def _warn_of_no_effect(settings: FsdpSettings, saves_whole_model: bool) -> None:
+    if settings.state_dict_type == "FULL_STATE_DICT" and not saves_whole_model:
+        warn_once(
+            "fsdp_config: state_dict_type='FULL_STATE_DICT' has no effect: checkpoints hold shards. Set "
+            "save_full_model=True to have the whole model in them too."
+        )
+    if settings.cpu_ram_efficient_loading and "FSDP_CPU_RAM_EFFICIENT_LOADING" not in os.environ:
+        warn_once(
+            "fsdp_config: cpu_ram_efficient_loading has no effect: every process loads the model as your "
+            "script does. Start by `accelerate launch` with the option of this name to load it on the first."
+        )
 
 
 def read_fsdp(fsdp: Any, fsdp_config: Any = None) -> FsdpSettings | None:

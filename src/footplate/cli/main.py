@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -67,7 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.remove("--debug")
     options = build_parser(words).parse_args(words)
     try:
-        return int(options.run(options))
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # of `footplate tasks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 1
     except (OSError, ValueError, NotImplementedError) as error:
         is_foreign = comes_from_elsewhere(error)
         if shows_traceback or is_foreign:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from copy import copy
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -131,7 +132,8 @@ class CollateApart:
 
     def __call__(self, samples: list[Any]) -> list[Any]:
         if not self._is_apart:
-            batch = self._collate(samples)
+            # a collator may take entries out of the samples, which are then needed once more
+            batch = self._collate([copy(one) if isinstance(one, MutableMapping) else one for one in samples])
             if find_batch_size(batch) == len(samples):
                 return [batch]
             self._is_apart = True

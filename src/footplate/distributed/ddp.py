@@ -34,6 +34,7 @@ class DdpStrategy(Strategy):
         self.is_scaled, self.scaler = inner.is_scaled, inner.scaler
         # another process may run out of memory before it exchanges: they agree first, and exchange at the end
         self.averages_at_end = args.auto_find_batch_size
+        self.syncs_each_batch = args.accelerator_config.syncs_each_batch
         self._wrapped: DistributedDataParallel | None = None
         self._trained: list[nn.Parameter] = []  # those that it averages the gradients of
 
@@ -74,7 +75,8 @@ class DdpStrategy(Strategy):
         return self.inner.prepare_optimizer(optimizer)
 
     def accumulate(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Exchange gradients in the last micro-batch only."""
+        """Exchange gradients in the last micro-batch only, unless the settings ask for each."""
+        sync = sync or self.syncs_each_batch
         if (sync and not self.averages_at_end) or not isinstance(model, DistributedDataParallel):
             return _NOTHING
         return model.no_sync()

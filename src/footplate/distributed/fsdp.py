@@ -133,7 +133,7 @@ class FsdpStrategy(Strategy):
         return new
 
     def accumulate(self, model: nn.Module, sync: bool) -> AbstractContextManager[Any]:
-        """Reduce the gradients in the backward of the last micro-batch only."""
+        """Reduce the gradients in the last micro-batch only, unless the settings ask for each."""
         sharded: Any = unwrap_model(model)
         sharded.set_requires_gradient_sync(sync or self.syncs_each_batch)
         sharded.set_is_last_backward(sync)

@@ -115,7 +115,8 @@ def build_strategy(
         check_can_shard(args)
         from footplate.distributed.fsdp import FsdpStrategy
 
-        return FsdpStrategy(settings, args.device, args.mixed_precision)
+        each = args.accelerator_config.syncs_each_batch
+        return FsdpStrategy(settings, args.device, args.mixed_precision, syncs_each_batch=each)
     inner = _build_for_one(args, build_accelerator, accelerator)
     if args.world_size == 1:
         return inner

@@ -15,10 +15,10 @@ Array = npt.NDArray[Any]
 
 MOST_CLASSES = 1000  # more than that are the words of a language, or the numbers of things
 FEW_CLASSES = 100  # with so many, a look is a small part of any evaluation
-MOST_SCORES_AT_ONCE = 1 << 16  # small enough for the processor's cache
-ROWS_TO_TRY = 1000  # when scores may be probabilities
-# measured with numpy on one core: 1.1 to 1.3 ns for each score, and 25 to 35 ns for each row
-SECONDS_PER_SCORE, SECONDS_PER_ROW = 1.3e-9, 35e-9
+MOST_AT_ONCE = 1 << 16  # scores or labels, few enough for the processor's cache
+SUM_TOLERANCE = 1 / 256  # bfloat16 rounds each probability by up to half of that
+# measured with numpy on one core: 1.1 to 1.3 ns for each score, 25 to 35 ns for each row, 4 to 7 ns if chosen
+SECONDS_PER_SCORE, SECONDS_PER_ROW, SECONDS_PER_CHOICE = 1.3e-9, 35e-9, 7e-9
 
 
 class Task(NamedTuple):
@@ -45,7 +45,8 @@ class Task(NamedTuple):
     def seconds(self) -> float:
         """About how long it takes to look through it all."""
         num_pairs = 0 if self.form == "flags" else self.num_classes**2
-        return SECONDS_PER_SCORE * (self.scores.size + num_pairs) + SECONDS_PER_ROW * self.labels.size
+        per_label = SECONDS_PER_CHOICE if self.are_chosen else SECONDS_PER_ROW
+        return SECONDS_PER_SCORE * (self.scores.size + num_pairs) + per_label * self.labels.size
 
 
 class Choices(NamedTuple):
@@ -65,7 +66,7 @@ def recognize_task(
         predictions: Scores or chosen classes, or several arrays of which the first holds them.
         labels: The right classes.
         num_names: How many classes have a name; 0 if that is not known.
-        most_seconds: A task of many classes that takes longer is None too, before anything is read.
+        most_seconds: A task of many classes that takes longer is None too, before any score is read.
     """
     scores, right = _first_array(predictions), _first_array(labels, only=True)
     if scores is None or right is None or not right.size or len(scores) != len(right):
@@ -77,11 +78,11 @@ def recognize_task(
     task = _guess_task(scores, right)
     if task is None:
         return None
-    if not 0 < task.num_classes <= FEW_CLASSES and task.seconds > most_seconds:
-        return None
     if task.are_chosen:
-        return _check_chosen(task, num_names)
-    if task.form == "flags" or task.scores.ndim == 1:
+        task = _count_chosen(task, num_names)
+    if task is None or (task.num_classes > FEW_CLASSES and task.seconds > most_seconds):
+        return None
+    if not task.are_chosen and (task.form == "flags" or task.scores.ndim == 1):
         return _check_flags(task, num_names)
     return _check_labels(task, num_names)
 
@@ -113,31 +114,36 @@ def _first_array(value: Any, only: bool = False) -> Array | None:
     return value if isinstance(value, np.ndarray) and value.ndim > 0 else None
 
 
-def _check_chosen(task: Task, num_names: int) -> Task | None:
+def _count_chosen(task: Task, num_names: int) -> Task | None:
     """The task with the number of its classes."""
-    _, chosen, right, _ = task
-    high = int(max(chosen.max(), right.max()))
+    high = -1
+    for chosen, right in _slices(task):
+        # padding fills the predictions of short rows too, where no label counts
+        if bool((chosen[_is_counted(right)] < 0).any()):
+            return None
+        high = max(high, int(chosen.max()), int(right.max()))
     num_classes = max(high + 1, num_names)
-    # padding fills the predictions of short rows too, where no label counts
-    if num_classes > MOST_CLASSES or bool((chosen[right != IGNORED_LABEL] < 0).any()):
+    if num_classes > MOST_CLASSES:
         return None
-    if chosen.ndim == 2 and chosen.shape[1] == num_names and high <= 1:  # a yes or no for each class
+    if task.scores.ndim == 2 and task.scores.shape[1] == num_names and high <= 1:  # yes or no for each class
         return None
-    return _check_labels(task._replace(num_classes=num_classes), num_names)
+    return task._replace(num_classes=num_classes)
 
 
 def _check_labels(task: Task, num_names: int) -> Task | None:
     """The task if its labels are classes; it takes two that occur for a comparison to say anything."""
-    labels = task.labels
-    if labels.dtype.kind not in "iub":
+    if task.labels.dtype.kind not in "iub":
         return None
-    counted = labels[labels != IGNORED_LABEL] if labels.dtype.kind == "i" else labels.reshape(-1)
-    if not counted.size or counted.min() < 0 or counted.max() >= task.num_classes:
-        return None
-    if counted.min() == counted.max():
+    low, high, num_counted = task.num_classes, -1, 0
+    for _, labels in _slices(task, task.labels):
+        counted = labels[_is_counted(labels)]
+        if counted.size:
+            low, high = min(low, int(counted.min())), max(high, int(counted.max()))
+            num_counted += counted.size
+    if not 0 <= low < high < task.num_classes:
         return None
     # the next word of a text has a label at each place and no name: that is no class
-    is_text = task.form == "tokens" and counted.size == labels.size and num_names != task.num_classes
+    is_text = task.form == "tokens" and num_counted == task.labels.size and num_names != task.num_classes
     return None if is_text else task
 
 
@@ -151,7 +157,7 @@ def _check_flags(task: Task, num_names: int) -> Task | None:
         found = {0: found[0] or bool(are_zeros.any()), 1: found[1] or bool(are_ones.any())}
         has_gap = has_gap or not counted.all()
         is_one_hot = is_one_hot and bool((are_ones.sum(axis=-1) == 1).all())
-        is_unclear = is_unclear and bool(((scores >= 0) & (scores <= 1)).all())
+        is_unclear = is_unclear and not bool((counted & ((scores < 0) | (scores > 1))).any())
     if not all(found.values()):
         return None
     if is_one_hot and not has_gap:
@@ -162,14 +168,24 @@ def _check_flags(task: Task, num_names: int) -> Task | None:
     return None if is_text or is_unclear else task
 
 
-def read_choices(task: Task) -> Choices:
-    """What the model chose, without the labels that do not count; scores are read in slices."""
-    if task.are_chosen:
-        counted = _is_counted(task.labels)
-        return Choices(_integers(task.labels[counted]), _integers(task.scores[counted]), None)
-    parts = list(_read_slices(task))
-    right, chosen, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Choices(right, chosen, confidence)
+def read_choices(task: Task) -> Iterator[Choices]:
+    """What the model chose, without the labels that do not count, in blocks that keep memory small."""
+    # each block is added to a table of all pairs, so it is not much smaller than that
+    most, waiting, parts = max(MOST_AT_ONCE, task.num_classes**2 // 4), 0, []
+    for part in _read_slices(task):
+        parts.append(part)
+        waiting += len(part.right)
+        if waiting >= most:
+            yield _join(parts)
+            waiting, parts = 0, []
+    if waiting:
+        yield _join(parts)
+
+
+def _join(parts: list[Choices]) -> Choices:
+    right, chosen, confidence = zip(*parts, strict=True)
+    sure = None if confidence[0] is None else np.concatenate(confidence)
+    return Choices(np.concatenate(right), np.concatenate(chosen), sure)
 
 
 def read_flags(task: Task) -> Iterator[tuple[Array, Array, Array, Array]]:
@@ -178,24 +194,30 @@ def read_flags(task: Task) -> Iterator[tuple[Array, Array, Array, Array]]:
         yield labels == 1, scores > 0, _confidence_of_one(scores), _is_counted(labels)
 
 
-def _slices(task: Task) -> Iterator[tuple[Array, Array]]:
-    rows = max(1, MOST_SCORES_AT_ONCE * len(task.scores) // max(1, task.scores.size))
+def _slices(task: Task, by: Array | None = None) -> Iterator[tuple[Array, Array]]:
+    """Scores and labels of some rows at a time, so few that the scores, or another array given, are small."""
+    size = (task.scores if by is None else by).size
+    rows = max(1, MOST_AT_ONCE * len(task.scores) // max(1, size))
     for start in range(0, len(task.scores), rows):
         yield task.scores[start : start + rows], task.labels[start : start + rows]
 
 
-def _read_slices(task: Task) -> Iterator[tuple[Array, Array, Array]]:
-    are_probabilities = task.scores.ndim > 1 and _are_probabilities(task.scores[:ROWS_TO_TRY])
+def _read_slices(task: Task) -> Iterator[Choices]:
+    are_probabilities: bool | None = None
     for scores, labels in _slices(task):
         counted = _is_counted(labels)
-        right = _integers(labels[counted])
-        if scores.ndim == 1:
-            yield right, (scores[counted] > 0).astype(np.int64), _confidence_of_one(scores[counted])
-            continue
-        kept = _at_least_single(scores[counted])
-        chosen = kept.argmax(axis=1)
-        highest = kept[np.arange(len(kept)), chosen]
-        yield right, chosen, highest if are_probabilities else _confidence(kept, highest)
+        right, kept = _integers(labels[counted]), scores[counted]
+        if task.are_chosen:
+            yield Choices(right, _integers(kept), None)
+        elif kept.ndim == 1:
+            yield Choices(right, (kept > 0).astype(np.int64), _confidence_of_one(kept))
+        else:
+            kept = _at_least_single(kept)
+            chosen = kept.argmax(axis=1)
+            highest = kept[np.arange(len(kept)), chosen]
+            if are_probabilities is None:
+                are_probabilities = _are_probabilities(kept)
+            yield Choices(right, chosen, highest if are_probabilities else _confidence(kept, highest))
 
 
 def _is_counted(labels: Array) -> Array:
@@ -210,11 +232,12 @@ def _at_least_single(scores: Array) -> Array:
     return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores
 
 
-def _are_probabilities(scores: Array) -> bool:
-    """Whether the rows are probabilities that add up to one."""
-    flat = _at_least_single(scores.reshape(-1, scores.shape[-1]))
-    sums = flat.sum(axis=1)
-    return bool((flat >= 0).all() and (np.abs(sums - 1) < 1e-3).all())
+def _are_probabilities(scores: Array) -> bool | None:
+    """Whether each row has probabilities that add up to one; None if there is no row to tell by."""
+    known = scores[~np.isnan(scores).any(axis=1)]
+    if not len(known):
+        return None
+    return bool((known >= 0).all() and (np.abs(known.sum(axis=1) - 1) < SUM_TOLERANCE).all())
 
 
 def _confidence(scores: Array, highest: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,7 @@ class ClassSummary:
             "num_classes": self.num_classes,
             "macro_f1": round(self.macro_f1, 4),
             "listed": listed,
-            "names": [_shorten(self.name(number)) for number in listed],
+            "names": self._name_listed(listed),
             **{name: getattr(self, name)[listed].tolist() for name in ("support", "predicted", "hits")},
         }
         if self.matrix is not None:
@@ -139,6 +140,17 @@ class ClassSummary:
             event["bins"] = list(zip(counts, right, means, strict=True))
             event["calibration_error"] = round(self.calibration.error, 4)
         return event
+
+    def _name_listed(self, listed: list[int]) -> list[str]:
+        """Short names; where one would be that of another class too, the number of its class follows."""
+        if self.names is None:
+            return [str(number) for number in listed]
+        short = [_shorten(str(name)) for name in self.names]
+        times = Counter(short)
+        return [
+            short[number] if times[short[number]] == 1 else _shorten(self.name(number), f" ({number})")
+            for number in listed
+        ]
 
     def _choose_listed(self, cells: list[tuple[int, int, int]]) -> list[int]:
         """Of many classes, those with the lowest F1, the most frequent ones, and those in these cells."""
@@ -170,15 +182,19 @@ def summarize_task(task: Task, names: Sequence[str] | None = None) -> ClassSumma
     names = names if names is not None and len(names) == task.num_classes else None
     if task.form == "flags":
         return _summarize_flags(task, names)
-    right, chosen, confidence = read_choices(task)
     num_classes = task.num_classes
-    counts = np.bincount(right * num_classes + chosen, minlength=num_classes**2)
+    counts, bins = None, np.zeros((3, NUM_BINS))
+    for right, chosen, confidence in read_choices(task):
+        found = np.bincount(right * num_classes + chosen, minlength=num_classes**2)
+        counts = found if counts is None else np.add(counts, found, out=counts)
+        if confidence is not None:
+            bins += _count_bins(right == chosen, confidence)
+    assert counts is not None  # some labels of a task count
     matrix = counts.reshape(num_classes, num_classes)
     hits = matrix.diagonal().copy()
-    bins = None if confidence is None else _count_bins(right == chosen, confidence)
-    calibration = None if bins is None else _calibrate(bins)
+    calibration = None if task.are_chosen else _calibrate(bins)
     totals = matrix.sum(axis=1), matrix.sum(axis=0), hits
-    return ClassSummary(task.form, names, len(right), int(hits.sum()), *totals, matrix, calibration)
+    return ClassSummary(task.form, names, int(matrix.sum()), int(hits.sum()), *totals, matrix, calibration)
 
 
 def _summarize_flags(task: Task, names: Sequence[str] | None) -> ClassSummary:
@@ -216,5 +232,7 @@ def _divide(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= MOST_CHARACTERS else name[: MOST_CHARACTERS - 1] + "…"
+def _shorten(name: str, end: str = "") -> str:
+    """The name, cut to so many characters that there is room for the end."""
+    most = MOST_CHARACTERS - len(end)
+    return (name if len(name) <= most else name[: most - 1] + "…") + end

@@ -15,9 +15,11 @@ SNAPSHOTS = ".push"  # inside the run's folder: links to what is being sent
 MAX_COPIED_BYTES = 1 << 20
 LAST_CHECKPOINT = "last-checkpoint"
 MODEL = "the model"  # how messages and the ledger call it
-# what stays at home: other checkpoints and trials, hidden and temporary files, and what names this machine
+# what stays at home: other checkpoints and trials, hidden and temporary files, what names this machine, and
+# rows of the data, which need not be for everybody
 _AT_HOME = re.compile(
     r"_.*|\.(?!git(ignore|attributes)$).*|.*\.sagemaker-upload(ing|ed)|checkpoint-\d+|run-.*|search|trackers|failed_evaluation|events\.jsonl.*|report\.html|hub\.json"
+    r"|(samples|hardest_rows)\.jsonl.*"
     r"|README\.old\d*\.md"
 )
 # what only a resume needs

@@ -156,16 +156,11 @@ def measure_basis(
         optimizer_name=getattr(optimizer[0], "__name__", str(optimizer[0])),
         accumulation=args.gradient_accumulation_steps,
         device=planned,
-        reduces_each_batch=_reduces_each_batch(args),
+        reduces_each_batch=args.accelerator_config.syncs_each_batch,
         order_bytes=0 if is_ordered else ORDER_BYTES_PER_ROW * num_rows,
         keeps_copy=args.save_in_background and args.save_strategy != "no",
         notes=notes,
     )
-
-
-def _reduces_each_batch(args: TrainingArguments) -> bool:
-    options = args.accelerator_config.gradient_accumulation_kwargs or {}
-    return bool(options.get("sync_each_batch", False))
 
 
 def _measure_optimizer(

@@ -46,8 +46,8 @@ def _by_answer(
     golds: Sequence[Sequence[str]], exact: Array, f1: Array, count: Callable[[str], int]
 ) -> list[Bucket]:
     """By the length of the first right answer; questions without one are a bucket of their own."""
-    has_answer = np.array([bool(texts) for texts in golds])
     lengths = np.array([count(texts[0]) if texts else 0 for texts in golds])
+    has_answer = lengths > 0  # some sets give an empty text where there is no answer
     buckets = _by_bounds(lengths[has_answer], BOUNDS["answer"], exact[has_answer], f1[has_answer])
     if has_answer.all():
         return buckets

@@ -103,7 +103,7 @@ class ReportWriter:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()  # a forked process has a copy of this object, but not the thread
         self._is_due = False  # asked for, and the final page is not written yet
-        self._is_broken = self._has_warned = self._has_no_thread = False
+        self._is_broken = self._has_warned = self._has_no_thread = self._ends_itself = False
 
     def request(self) -> None:
         """Ask for a page; returns at once."""
@@ -135,7 +135,11 @@ class ReportWriter:
         """Write the page of a run that did not end: an error was raised, or the process exits."""
         if self._is_due and self._process == os.getpid():
             self._is_broken = True
-            self.stop()
+            if self._thread is threading.current_thread():  # memory is collected on any thread, also on ours
+                self._stopped.set()
+                self._ends_itself = True
+            else:
+                self.stop()
 
     def write_table(self, log_history: list[dict[str, Any]]) -> None:
         """Write the log history as a table."""
@@ -151,6 +155,9 @@ class ReportWriter:
             self._wanted.clear()
             if not self._stopped.is_set():
                 pause = max(LEAST_PAUSE, PAUSE_FACTOR * self._build())
+        if self._ends_itself:
+            self._is_due = False
+            self._build()
 
     def _build(self) -> float:
         """Read new events and write the page; return the seconds that took."""

@@ -26,6 +26,7 @@ from footplate.resumed import ResumePoint
 
 WHOLE_RUN = {"train_runtime", "total_flos"}  # a log with both is a summary, not a point of a curve
 NO_CURVE = {"epoch", "step", "train_runtime"}
+BEFORE_UPDATES = {"warning", "model"}  # what a run that fails at once may have told as well
 MAX_ROWS, MAX_BLOCKS, MAX_WARNINGS = 20, 200, 100
 MAX_SAMPLE_CHARACTERS = 1_500_000  # of all samples in one page
 
@@ -80,7 +81,11 @@ class RunData:
         add_this = self._find_adder(kind)
         if add_this is None or not isinstance(step, int) or (self._is_ignored and kind != "begin"):
             return
-        if self._pending and kind not in ("begin", "warning"):
+        if self._pending and kind in BEFORE_UPDATES:
+            if kind != "warning" or len(self._pending) <= MAX_WARNINGS:
+                self._pending.append(event)
+            return
+        if self._pending and kind != "begin":
             self._show_pending()
         add_this(event)
         if self._is_ignored or self._pending:
@@ -204,9 +209,6 @@ class RunData:
             self.best = (event["best_step"], as_number(event.get("best_metric")))
 
     def _add_warning(self, event: Mapping[str, Any]) -> None:
-        if self._pending:
-            self._pending = [*self._pending, event][: MAX_WARNINGS + 1]
-            return
         message = shorten(str(event.get("message", "")))
         known = self.warnings.get(message)
         if known is not None:

@@ -11,7 +11,7 @@ from footplate.resumed import ResumePoint
 MAX_ROWS, MAX_COLUMNS, MAX_NAME, MAX_BINS = 100, 20, 60, 200
 COUNTS = ("num_rows", "num_outliers", "num_nonfinite")
 QUANTILES = ("min", "q1", "median", "q3", "p99", "max")
-NUMBERS = (*COUNTS, "total", "mean", "limit", "seconds")
+NUMBERS = (*COUNTS, "num_unlabelled", "total", "mean", "limit", "seconds")
 
 
 class HardestKeeper:

@@ -30,12 +30,13 @@ class HardestRows:
     Args:
         rows: The hardest first, and before them those whose loss is not finite: `row` (its number in the
             dataset), `loss` (of this row alone), `outlier`, then `input`, `target`, `prediction` and so on.
-        indices: The numbers of all rows that were looked at, rising.
+        indices: The numbers of all rows that have a loss, rising.
         losses: Their losses.
         total: Rows of the dataset; None for a stream.
         seconds: How long it took.
         passes: How many rows went through the model together: "batches", or "rows" alone.
         is_whole: Whether it looked at all the rows that it was to look at; a signal may end it.
+        num_unlabelled: Further rows that have no loss, since all their labels are ignored.
     """
 
     rows: list[dict[str, Any]]
@@ -45,10 +46,11 @@ class HardestRows:
     seconds: float = 0.0
     passes: str = "batches"
     is_whole: bool = True
+    num_unlabelled: int = 0
 
     @property
     def num_rows(self) -> int:
-        """How many rows were looked at."""
+        """How many rows have a loss."""
         return len(self.losses)
 
     @property
@@ -98,6 +100,7 @@ class HardestRows:
             "total": self.total,
             "num_outliers": len(self.outliers),
             "num_nonfinite": self.num_nonfinite,
+            "num_unlabelled": self.num_unlabelled,
             "mean": self.mean,
             "quantiles": self.quantiles,
             "limit": self.limit,
@@ -141,6 +144,8 @@ class HardestRows:
             text += f", {len(self.outliers):,} {name_outliers(len(self.outliers))} above {self.limit:.4g}"
         if self.num_nonfinite:
             text += f", {self.num_nonfinite:,} not finite"
+        if self.num_unlabelled:
+            text += f", {self.num_unlabelled:,} without a label that counts"
         end = "" if self.is_whole else "; it was ended early"
         return f"{text} (one pass, {self.seconds:.1f} s{end})"
 

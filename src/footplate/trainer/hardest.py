@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from footplate import comm, rng
-from footplate.batch import find_labels, find_length, ignored_outputs, outputs_without_loss
+from footplate.batch import IGNORED_LABEL, find_labels, find_length, ignored_outputs, outputs_without_loss
 from footplate.data import columns
 from footplate.data.generators import HeldGenerators
 from footplate.data.numbered_rows import NumberedRows, RowReader, is_stream, spread_evenly
@@ -96,6 +96,7 @@ class Outcome:
     rows: list[dict[str, Any]]  # its hardest, with their losses alone
     numbers: np.ndarray[Any, Any]
     losses: np.ndarray[Any, Any]
+    num_unlabelled: int  # rows without a label that counts
     is_whole: bool
 
 
@@ -149,13 +150,13 @@ class Search:
         """The losses of all rows, and the hardest of them, each passed alone."""
         while True:
             was_quick = self._losses.is_quick
-            sieve, reader, is_whole = Sieve(self._count), self._read(was_quick), True
+            sieve, reader, is_whole, num_unlabelled = Sieve(self._count), self._read(was_quick), True, 0
             may_begin_again = was_quick and not reader.is_stream  # a stream may give its rows only once
             for rows in reader:
                 losses = self._losses.find(rows)
                 if may_begin_again and not self._losses.is_quick:
                     break
-                sieve.add(rows.numbers, losses, partial(take_row, rows))
+                num_unlabelled += self._add(sieve, rows, losses)
                 self._trainer._current_run.hang.beat(self._trainer.state.global_step, "hardest rows")
                 if self._stops():
                     is_whole = False
@@ -164,8 +165,18 @@ class Search:
                 continue
             hardest, is_right = self._confirm(sieve)
             if is_right or not may_begin_again or not is_whole:
-                return Outcome(hardest, sieve.numbers, sieve.losses, is_whole)
+                return Outcome(hardest, sieve.numbers, sieve.losses, num_unlabelled, is_whole)
             self._losses.is_quick = False
+
+    def _add(self, sieve: Sieve, rows: NumberedRows, losses: Sequence[float]) -> int:
+        """Add rows to the sieve but for those that have no loss, and return how many these are."""
+        places = self._losses.find_labelled(rows, losses)
+        sieve.add(
+            [rows.numbers[place] for place in places],
+            [losses[place] for place in places],
+            lambda index: take_row(rows, places[index]),
+        )
+        return len(losses) - len(places)
 
     def _stops(self) -> bool:
         should_stop = bool(self._should_stop())
@@ -223,6 +234,23 @@ class LossFinder:
             return [self.find_alone(rows.batch)[0]]
         return [self.find_alone(take_row(rows, place))[0] for place in range(len(rows.numbers))]
 
+    def find_labelled(self, rows: NumberedRows, losses: Sequence[float]) -> list[int]:
+        """The places of the rows that have a loss: where all labels are ignored there is nothing to learn."""
+        return [
+            place
+            for place, loss in enumerate(losses)
+            if not (math.isnan(loss) and self._lacks_labels(take_row(rows, place)))
+        ]
+
+    def _lacks_labels(self, row: Any) -> bool:
+        trainer = self.trainer
+        labels = find_labels(row, trainer.label_names, callable(trainer.compute_loss_func))
+        if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or not labels.ndim:
+            return False
+        if trainer._items_are_shifted and labels.ndim > 1:
+            labels = labels[..., 1:]  # nothing predicts the first one
+        return bool(labels.eq(IGNORED_LABEL).all())
+
     def find_alone(self, row: Any, wants_outputs: bool = False) -> tuple[float, Any]:
         """The loss of a batch of one row, as training computes it."""
         return find_loss(self.trainer, self.model, row, wants_outputs)
@@ -245,7 +273,8 @@ class LossFinder:
             if found is None or len(found.rows) != num_rows or not self._gives(found.batch, whole):
                 continue
             if are_same(found.rows[places], alone, self.precision):
-                self._formula = name
+                if any(map(math.isfinite, alone)):  # else every formula fits
+                    self._formula = name
                 losses: list[float] = found.rows.tolist()  # host sync
                 return losses
         return None
@@ -334,6 +363,7 @@ def join(own: Outcome, search: Search, seconds: float) -> HardestRows:
         losses=losses,
         total=search.total,
         seconds=seconds,
+        num_unlabelled=sum(outcome.num_unlabelled for outcome in outcomes),
         passes=search.passes,
         is_whole=all(outcome.is_whole for outcome in outcomes),
     )

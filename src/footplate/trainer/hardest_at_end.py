@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from footplate import comm
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHOWN_ROWS = 10  # of the table; the file has all
+LONG_SECONDS = 10.0  # a pass that takes longer says what it does, or it would look like a run that hangs
 
 
 def show_hardest(trainer: Training) -> None:
@@ -27,10 +29,24 @@ def show_hardest(trainer: Training) -> None:
     run, step = trainer._current_run, trainer.state.global_step
     if step < run.plan.max_steps and run.accord.stop_reason is not None:
         return  # it is not over: it goes on when it is resumed
+    is_silent, began = trainer.is_world_process_zero(), time.monotonic()
+
+    def should_stop() -> bool:
+        nonlocal is_silent
+        if is_silent and time.monotonic() - began > LONG_SECONDS:
+            is_silent = False
+            say("Training is over. Looking for the hardest rows: Ctrl-C ends this.", sys.stdout)
+        return has_no_time(trainer)
+
     try:
-        found = find_hardest(trainer, trainer.args.hardest_rows, should_stop=lambda: has_no_time(trainer))
+        found = find_hardest(trainer, trainer.args.hardest_rows, should_stop=should_stop)
         if found.num_rows:
             tell(trainer, found)
+        elif found.num_unlabelled:
+            logger.warning(
+                "hardest_rows=%d: no row has a label that counts, and so none has a loss.",
+                trainer.args.hardest_rows,
+            )
     except Exception as error:  # looking at rows must never fail a training
         logger.warning(
             "hardest_rows=%d: the hardest rows were not found, and training has ended well all the same. %s",

@@ -94,7 +94,6 @@ def tries_longest(trainer: Training) -> bool:
         and not args.auto_find_batch_size  # which mends what the trial would find
         and args.per_device_train_tokens is None  # the batch with the longest row comes first by itself
         and "lomo" not in args.optim  # steps in backward
-        and not args.debug
         and all(traits.is_ours(getattr(trainer, name)) for name in _JOINTS)
         and runs_no_code(trainer.train_dataset)
     )

@@ -15,6 +15,7 @@ from footplate.samples.batch import SampleBatch
 from footplate.samples.shown import show_all
 from footplate.samples.text import TextReader
 from footplate.trainer.base import TrainerBase
+from footplate.training.buffers import BufferKeeper
 from footplate.training.loss import call_compute_loss
 from footplate.training.meter import Records
 from footplate.training.modes import evaluating
@@ -31,15 +32,17 @@ NUM_OBJECTS = 20_000  # beyond so many, what a subclass collects is not copied
 def looking(trainer: Evaluating) -> Iterator[nn.Module]:
     """The model as evaluation calls it; when the block ends, the Trainer is as it was.
 
-    Dropout is off, nothing is logged, `record` is kept out of the logs, and what a subclass collects in its
-    `compute_loss`, as lists and dictionaries, is put back, as are the random states.
+    Dropout is off, nothing is logged, `record` is kept out of the logs. Put back are the random states, the
+    buffers of the model, the attributes that a subclass sets in its `compute_loss`, and what it collects in
+    lists, dictionaries and tensors there.
     """
     wrapped = trainer.model_wrapped
     if not trainer.is_in_train:
         wrapped = trainer._wrap_model(wrapped, training=False)
     model = trainer._strategy.for_evaluation(wrapped)
-    extras, kept, own_log = trainer.callback_handler.extras, keep_collected(trainer), vars(trainer).get("log")
-    before = dict(extras)
+    extras, kept, own = trainer.callback_handler.extras, keep_collected(trainer), own_attributes(trainer)
+    before, buffers = dict(extras), BufferKeeper(trainer.model)
+    buffers.note()
     seed = rng.data_seed(trainer.args)  # random masks of a collator are the same in each pass
     try:
         with rng.scoped(seed), torch.no_grad(), evaluating(wrapped), trainer._evaluating() as evaluation:
@@ -47,10 +50,10 @@ def looking(trainer: Evaluating) -> Iterator[nn.Module]:
             vars(trainer)["log"] = log_nothing
             yield model
     finally:
-        if own_log is None:
-            vars(trainer).pop("log", None)
-        else:
-            vars(trainer)["log"] = own_log
+        for name in own_attributes(trainer).keys() - own.keys():
+            del vars(trainer)[name]
+        vars(trainer).update(own)
+        buffers.restore()
         extras.clear()
         extras.update(before)
         for state in kept:
@@ -61,14 +64,20 @@ def log_nothing(*args: Any, **kwargs: Any) -> None:
     """In the place of `log` while rows are looked at."""
 
 
+def own_attributes(trainer: Evaluating) -> dict[str, Any]:
+    """What a subclass has added to its Trainer."""
+    return {name: value for name, value in vars(trainer).items() if name not in TrainerBase.__annotations__}
+
+
 def keep_collected(trainer: Evaluating) -> list[Kept]:
-    """The lists and dictionaries that a subclass has added to its Trainer, with their contents."""
+    """The lists, dictionaries and tensors that a subclass has added to its Trainer, with their contents."""
     kept = []
-    for name, value in vars(trainer).items():
-        if name in TrainerBase.__annotations__ or not isinstance(value, (list, dict)):
+    for value in own_attributes(trainer).values():
+        is_tensor = isinstance(value, torch.Tensor)
+        if not is_tensor and not isinstance(value, (list, dict)):
             continue
         try:
-            kept.append(Kept([value], NUM_OBJECTS, keeps_arrays=False))
+            kept.append(Kept([value], NUM_OBJECTS, keeps_arrays=is_tensor))
         except CannotPutBack:  # it holds data, or what cannot be put back
             continue
     return kept

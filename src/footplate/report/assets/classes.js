@@ -56,7 +56,8 @@ function confusionMatrix(block) {
     const count = counts[row][column], share = count / Math.max(1, block.support[row]);
     const told = `${block.names[row]} predicted as ${block.names[column]}: ${formatNumber(count)} of ${formatNumber(block.support[row])}`;
     const shade = Math.sqrt(share);  // so that confusions are seen, which are seldom a large share
-    const kind = `${row === column ? "hit" : "miss"}${shade > 0.62 ? " medium" : ""}${shade > 0.8 ? " strong" : ""}`;
+    const isHit = row === column;  // numbers in black or white, whichever is at least 4.5 times as light or as dark as the cell
+    const kind = `${isHit ? "hit" : "miss"}${shade > (isHit ? 0.585 : 0.565) ? " medium" : ""}${shade > 0.915 ? " strong" : ""}`;
     const properties = { class: kind, title: told };
     if (count) properties.style = { "--share": `${(shade * 100).toFixed(1)}%` };
     return make("td", properties, count ? isShare ? Math.round(share * 100) || "<1" : count < 1e4 ? formatNumber(count) : formatTick(count) : "");
@@ -149,7 +150,10 @@ function classTable(set, block) {
 
 /** The F1 of each class in several runs, those with the lowest first. */
 function compareClasses(runs) {
-  const found = runs.map((run) => ((run.notes || {}).classes || [])[0]);
+  const sets = runs.map((run) => (run.notes || {}).classes || []), names = sets.flat().map(({ name }) => name);
+  const times = (name) => names.filter((other) => other === name).length;
+  const shared = names.reduce((most, name) => times(name) > times(most) ? name : most, names[0]);  // a comparison is of one set
+  const found = sets.map((all) => all.find(({ name }) => name === shared));
   if (found.filter(Boolean).length < 2) return null;
   const blocks = found.map((set) => set && (set.best || set.latest));
   const byName = new Map();
@@ -164,5 +168,6 @@ function compareClasses(runs) {
   ];
   const built = sortedTable("classes", columns, [...byName.values()], `run ${found.findIndex(Boolean)}`);
   if (byName.size > 14) built.classList.add("tall");
-  return section("classes", "Classes", make("p", { class: "quiet" }, "F1 of each class in the best evaluation of each run."), built);
+  const where = names.some((name) => name !== shared) ? ` of ${shared}` : "";
+  return section("classes", "Classes", make("p", { class: "quiet" }, `F1 of each class in the best evaluation${where} of each run.`), built);
 }

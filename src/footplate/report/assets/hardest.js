@@ -17,10 +17,12 @@ const countedRows = (number) => `${formatNumber(number)} ${number === 1 ? "row" 
 
 /** All rows in a few sentences. */
 function describeLosses(found) {
-  const all = found.total && found.total > found.num_rows ? ` of ${formatNumber(found.total)}` : "";
-  const said = [`When training had ended, ${countedRows(found.num_rows)}${all} went through the model.`];
+  const unlabelled = found.num_unlabelled || 0, looked = found.num_rows + unlabelled;
+  const all = found.total && found.total > looked ? ` of ${formatNumber(found.total)}` : "";
+  const said = [`When training had ended, ${countedRows(looked)}${all} went through the model.`];
+  if (unlabelled > 0) said.push(`${formatNumber(unlabelled)} of them ${unlabelled === 1 ? "has" : "have"} no label that counts, and so no loss.`);
   const { median } = found.quantiles;
-  if (median !== undefined && found.mean !== null) said.push(`Half of them have a loss below ${formatNumber(median, 4)}, and the mean is ${formatNumber(found.mean, 4)}.`);
+  if (median !== undefined && found.mean !== null) said.push(`Half of ${unlabelled > 0 ? "the others" : "them"} have a loss below ${formatNumber(median, 4)}, and the mean is ${formatNumber(found.mean, 4)}.`);
   if (found.limit !== null) {
     said.push(found.num_outliers
       ? `${countedRows(found.num_outliers)} with a loss above ${formatNumber(found.limit, 4)} ${found.num_outliers === 1 ? "is an outlier" : "are outliers"}: perhaps labelled wrong, broken, or rare.`
@@ -38,9 +40,12 @@ function drawLosses(found) {
   const width = (high - low) / bins.length, most = Math.max(...bins);
   const height = (rows) => rows ? 8 + 92 * Math.log1p(rows) / Math.log1p(most) : 0;
   const bars = bins.map((rows, i) => {
-    const from = low + i * width, isBeyond = limit !== null && from + width / 2 > limit;
+    const from = low + i * width, isBeyond = limit !== null && from >= limit;
+    // the column in which outliers begin has others too: both colours
+    const split = limit !== null && from < limit && limit < from + width ? (limit - from) / width * 100 : null;
+    const background = split === null ? {} : { background: `linear-gradient(90deg, var(--c0) ${split}%, var(--bad) ${split}%)` };
     return make("div", { class: `column${isBeyond ? " beyond" : ""}`, title: `${countedRows(rows)} with a loss from ${formatNumber(from, 3)} to ${formatNumber(from + width, 3)}` },
-      make("div", { style: { height: `${height(rows)}%` } }));
+      make("div", { style: { height: `${height(rows)}%`, ...background } }));
   });
   const at = limit === null ? null : (limit - low) / (high - low) * 100;
   const isInside = at !== null && at > 0 && at < 100;
