@@ -396,7 +396,18 @@ class HoldsFile(Lines):
         {"data": Rows()},
         {"data": Table.from_list(rows_of(longest=5))},
     ],
-    ids=["too_short", "off", "finds_batch_size", "measures_memory", "own_step", "rows_by_code", "as_long"],
+    ids=[
+        *(
+            "too_short",
+            "off",
+            "finds_batch_size",
+            "measures_memory",
+            "own_step",
+            "own_sampler",
+            "own_parallel",
+        ),
+        *("by_tokens", "rows_by_code", "as_long"),
+    ],
 )
 def test_it_is_not_tried_where_it_would_disturb_or_tell_nothing(tmp_path, capsys, given):
     build(tmp_path, **given).train()
