@@ -107,7 +107,9 @@ def outcome(trainer, events):
     return log, weights, counts, events.told, torch.get_rng_state().tolist(), random.getstate()
 
 
-@pytest.mark.parametrize("settings", [{}, {"gradient_accumulation_steps": 2, "module_stats_steps": 10}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"gradient_accumulation_steps": 2, "module_stats_steps": 10}, {"bf16": True}]
+)
 def test_the_run_is_the_same_with_a_trial_and_without(tmp_path, capsys, settings):
     left = []
     for rehearsal in ("off", "quick"):

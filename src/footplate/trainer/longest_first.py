@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from footplate import rng
 from footplate.data.longest import Longest, copy_rows, holds_lists, runs_no_code
 from footplate.data.worker_reads import collate_rows, fetch_rows
-from footplate.distributed.strategy import Strategy
 from footplate.trainer.largest_batch import choose_longest, describe_batch
 from footplate.trainer.rehearsing import least_bytes
 from footplate.training import advice, batches, rehearsal, traits
@@ -88,7 +87,8 @@ def tries_longest(trainer: Training) -> bool:
     args, run = trainer.args, trainer._current_run
     return (
         args.world_size == 1
-        and type(trainer._strategy) is Strategy
+        and args.sharding is None
+        and not trainer._strategy.is_scaled  # the trial would make the scaler's scale
         and run.compiles is None  # another shape would be compiled first
         and args.skip_memory_metrics  # else the most memory of the run is a metric
         and not args.auto_find_batch_size  # which mends what the trial would find
