@@ -396,6 +396,36 @@ def test_a_short_run_and_a_schedule_with_an_end_are_no_obstacle(tmp_path):
     assert quick(trainer, 9, 1).num_updates == 9
 
 
+@pytest.mark.parametrize("how", ["given", "made by an override"])
+def test_a_schedule_of_the_users_own_that_ends_begins_anew(how, tmp_path):
+    def make(optimizer):
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=5)
+
+    class Own(Trainer):
+        def create_scheduler(self, num_training_steps, optimizer=None):
+            self.lr_scheduler = make(optimizer)
+            return self.lr_scheduler
+
+    class Rates(TrainerCallback):
+        def __init__(self):
+            self.seen = []
+
+        def on_step_begin(self, args, state, control, optimizer, **kwargs):
+            self.seen.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]))
+
+    model, rates = tiny.Regression(), Rates()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    is_given = how == "given"
+    given = {"optimizers": (optimizer, make(optimizer) if is_given else None), "callbacks": [rates]}
+    kind = Trainer if is_given else Own
+    trainer = build(tmp_path, model=model, max_steps=5, given=given, trainer=kind)
+    assert quick(trainer, 9, 1).num_updates == 9
+    assert rates.seen == []
+    quick(trainer, 9, 1, puts_back=False)
+    assert len(set(rates.seen[:5])) == 5
+    assert rates.seen[5:10] == rates.seen[:5]
+
+
 def test_a_loader_of_the_users_own_is_profiled_and_advised(tmp_path):
     class Own(Trainer):
         def get_train_dataloader(self):

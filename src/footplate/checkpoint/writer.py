@@ -91,9 +91,7 @@ class BackgroundWriter:
         except Exception as error:
             self._failures.append(_Failure(description, error))
 
-    def _run_in_thread(
-        self, job: Callable[[], None], description: str, is_done: threading.Event
-    ) -> None:
+    def _run_in_thread(self, job: Callable[[], None], description: str, is_done: threading.Event) -> None:
         try:
             _lower_priority()
             self._run(job, description)
