@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tiny
@@ -216,6 +217,8 @@ def test_operators_and_a_trace_for_a_viewer(tmp_path):
 def test_a_trace_without_a_folder_is_refused_before_anything_is_run(tmp_path):
     with pytest.raises(ValueError, match="its folder does not exist"):
         build(tmp_path).profile(trace=str(tmp_path / "nowhere" / "trace.json"))
+    with pytest.raises(ValueError, match="is a folder"):
+        build(tmp_path).profile(trace=tmp_path)
 
 
 class TwoLayers(nn.Module):
@@ -247,6 +250,19 @@ def test_forward_is_timed_by_module_and_equal_ones_are_one(tmp_path):
     whole = next(cost for cost in profile.modules if cost.name == "TwoLayers")
     assert whole.seconds < first.seconds / 2  # without what its parts take
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_what_backward_computes_again_is_no_forward(tmp_path):
+    class Saving(tiny.Regression):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+
+        def forward(self, x, labels=None):
+            return super().forward(checkpoint(self.inner, x.reshape(-1, 1), use_reentrant=False), labels)
+
+    found = quick(build(tmp_path, model=Saving()), modules=True)
+    assert {cost.name: cost.calls for cost in found.modules} == {"Saving": 1, "inner (Linear)": 1}
 
 
 def test_a_compiled_forward_has_no_modules_and_says_so(tmp_path):
@@ -382,7 +398,10 @@ def test_data_that_ends_too_soon_is_said(tmp_path):
         quick(build(tmp_path, data=Two()))
 
 
-@pytest.mark.parametrize(("wanted", "problem"), [((0, 1), "num_updates=0"), ((3, -1), "warmup=-1")])
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [((0, 1), "num_updates=0"), ((True, 1), "num_updates=True"), ((3, -1), "warmup=-1")],
+)
 def test_a_wish_that_makes_no_sense_is_refused(wanted, problem, tmp_path):
     with pytest.raises(ValueError, match=problem):
         build(tmp_path).profile(*wanted)

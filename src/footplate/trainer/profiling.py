@@ -83,9 +83,7 @@ def profile_trainer(
 def check_wish(trainer: Training, num_updates: int, warmup: int, trace: Any) -> None:
     """Refuse what cannot be measured, before anything is."""
     args = trainer.args
-    for name, value, least in (("num_updates", num_updates, 1), ("warmup", warmup, 0)):
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"profile({name}={value!r}): give a whole number of at least {least}.")
+    check_numbers(num_updates, warmup, trace)
     if args.world_size > 1 or args.sharding is not None:
         what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
         raise ValueError(
@@ -93,8 +91,19 @@ def check_wish(trainer: Training, num_updates: int, warmup: int, trace: Any) -> 
             "`footplate profile script.py` without torchrun and fsdp; how long the processes of a run wait "
             "for each other is in its report, under Speed."
         )
-    if trace is not None and not Path(trace).absolute().parent.is_dir():
+
+
+def check_numbers(num_updates: int, warmup: int, trace: Any) -> None:
+    """Refuse what makes no sense for any run."""
+    for name, value, least in (("num_updates", num_updates, 1), ("warmup", warmup, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"profile({name}={value!r}): give a whole number of at least {least}.")
+    if trace is None:
+        return
+    if not Path(trace).absolute().parent.is_dir():
         raise ValueError(f"trace={str(trace)!r}: its folder does not exist. Create it, or name another.")
+    if Path(trace).is_dir():
+        raise ValueError(f"trace={str(trace)!r} is a folder. Name a file in it, such as trace.json.")
 
 
 class Session:
