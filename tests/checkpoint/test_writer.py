@@ -289,3 +289,34 @@ def test_a_forked_process_has_nothing_to_do_with_its_parents_job(tmp_path):
     assert done.returncode == 0, done.stderr
     assert written == "whole"
     assert done.stderr.count("the job of the parent failed") == 1
+
+
+INTERRUPTED = """
+import os, signal, threading, time
+from footplate.checkpoint.writer import BackgroundWriter
+
+may_end = threading.Event()
+
+def write():
+    may_end.wait(20)
+    time.sleep(0.3)
+    print("written", flush=True)
+
+background = BackgroundWriter()
+background.submit(write, "writing")
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    background.join()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+may_end.set()
+JOIN_AGAIN
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
+@pytest.mark.parametrize("join_again", ["background.join(); print('joined')", ""], ids=["joined", "at exit"])
+def test_a_job_is_waited_for_though_an_interrupt_came_while_waiting(join_again):
+    command = [sys.executable, "-c", INTERRUPTED.replace("JOIN_AGAIN", join_again)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["interrupted", "written", *(["joined"] if join_again else [])]

@@ -120,7 +120,7 @@ def test_the_text_shows_what_to_change(script, capsys):
 
 
 def test_a_script_that_does_not_train_is_refused(script, capsys):
-    Path(script).write_text("print('nothing to train')")
+    Path(script).write_text("import footplate; print('nothing to train')")
     assert main(["check", script]) == 2
     assert "ended without calling Trainer.train()" in capsys.readouterr().err
 
@@ -142,9 +142,10 @@ def test_memory_that_really_runs_out_is_found_in_the_longest_row(script, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_script_for_the_original_is_checked_in_its_own_process(script, tmp_path):
+@pytest.mark.parametrize("options", [["--drive"], []], ids=["as told", "as it does not import footplate"])
+def test_a_script_for_the_original_is_checked_in_its_own_process(options, script, tmp_path):
     (tmp_path / "other.py").write_text(SCRIPT.replace("LIBRARY", "transformers"))
-    words = [sys.executable, "-m", "footplate", "check", "--drive", "other.py"]
+    words = [sys.executable, "-m", "footplate", "check", *options, "other.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "rehearsed 5 passed" in done.stdout

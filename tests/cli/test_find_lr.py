@@ -113,7 +113,7 @@ def test_wrong_use_is_refused_before_the_script_runs(script, capsys, words, said
 
 
 def test_a_script_that_does_not_train_or_is_not_there_is_refused(script, capsys):
-    Path(script).write_text("print('nothing to train')")
+    Path(script).write_text("import footplate; print('nothing to train')")
     assert main(["find-lr", script]) == 2
     assert "there is nothing to find a learning rate for" in capsys.readouterr().err
     assert main(["find-lr", "nowhere.py"]) == 2

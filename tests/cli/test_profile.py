@@ -70,9 +70,9 @@ def test_a_script_is_profiled_and_not_trained(script, tmp_path, capsys):
     assert lines[0] == "from the script"
     assert lines[1].startswith("Model on cpu: an update takes ")
     assert "(6 timed, after 2 to warm up)" in lines[1]
-    assert max(map(len, lines)) <= 99
+    assert max(map(len, lines)) <= 79
     assert text.isascii()
-    assert "#####" in next(line for line in lines if line.startswith("  waiting for data"))
+    assert "####" in next(line for line in lines if line.startswith("  waiting for data"))
     assert "spent waiting for data; dataloader_num_workers is 0. Try" in " ".join(text.split())
     assert Path("told").read_text() == str(2 + 6 + 5)  # and some under torch's profiler
     assert list((tmp_path / "out").iterdir()) == []
@@ -96,7 +96,7 @@ def test_the_numbers_as_json_and_a_trace(script, capsys):
 
 
 def test_a_script_that_does_not_train_is_refused(script, capsys):
-    Path(script).write_text("print('nothing to train')")
+    Path(script).write_text("import footplate; print('nothing to train')")
     assert main(["profile", script]) == 2
     assert "ended without calling Trainer.train(): there is nothing to profile" in capsys.readouterr().err
 
@@ -106,6 +106,23 @@ def test_a_script_that_fails_and_a_file_that_is_missing_have_their_codes(script,
     assert "no such data" in capsys.readouterr().err
     assert main(["profile", "nowhere.py"]) == 2
     assert "'nowhere.py' is not a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--updates", "0"], "num_updates=0"),
+        (["--warmup", "-1"], "warmup=-1"),
+        (["--trace", "nowhere/t.json"], "trace='nowhere/t.json': its folder does not exist"),
+        (["--trace", "."], "trace='.' is a folder"),
+    ],
+)
+def test_wrong_options_are_refused_before_the_script_is_run(words, problem, script, capsys):
+    assert main(["profile", *words, script]) == 2
+    captured = capsys.readouterr()
+    assert problem in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
 
 
 @pytest.mark.slow  # a process that loads torch and transformers

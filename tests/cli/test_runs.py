@@ -135,6 +135,8 @@ def test_a_folder_without_runs_says_so(tmp_path, capsys):
         (["nowhere"], "is not a folder"),
         ([".", "--port", "80"], "--port is for --serve"),
         ([".", "--open"], "--open is for a page"),
+        ([".", "--html", "nowhere/x.html"], "'nowhere/x.html' cannot be written: give a file in a folder"),
+        ([".", "--html", "."], "'.' cannot be written: give a file in a folder that is there"),
     ],
 )
 def test_wrong_use_is_one_line_that_says_what_to_change(tmp_path, monkeypatch, capsys, words, message):

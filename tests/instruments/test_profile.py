@@ -171,7 +171,7 @@ def test_the_text_fits_a_terminal_and_json_holds_everything():
         tokens_per_second=1234.5,
         padding=0.5,
         operators=[Cost("aten::" + "long_name_" * 12, 0.01, 0.9, 1234.0)],
-        modules=[Cost("layers.*.attention (Attention)", 0.01, 0.9, 0.5)],
+        modules=[Cost("base_model.model.layers.*.self_attn.q_proj.lora_A.default (Linear)", 0.01, 0.9, 0.5)],
         device_wait=0.4,
         profiler_factor=1.4,
         num_profiled=5,
@@ -180,7 +180,11 @@ def test_the_text_fits_a_terminal_and_json_holds_everything():
         trace="/somewhere/trace.json",
     )
     lines = str(profile).splitlines()
-    assert max(map(len, lines)) <= 99
+    assert max(map(len, lines)) <= 79
     assert "note      a note" in lines
-    assert any(line.startswith("  waiting for data       30.0 ms    30%  #######  ") for line in lines)
+    assert any(line.startswith("  waiting for data       30.0 ms    30%  #####  ") for line in lines)
+    head = next(line for line in lines if line.startswith("operators of torch"))
+    (operator,) = [line for line in lines if line.startswith("  aten::long_n...")]
+    assert head.index("an update") + len("an update") == operator.index(" ms") + len(" ms")
+    assert any(line.startswith("  base_model.m...ttn.q_proj.lora_A.default (Linear)  ") for line in lines)
     assert json.loads(json.dumps(profile.to_dict()))["updates_per_second"] == pytest.approx(10.0)

@@ -73,6 +73,16 @@ def test_no_line_is_wider_than_a_terminal_and_json_holds_everything():
     assert len(told["lines"]) == len(summary.lines)
 
 
+def test_one_is_no_plural_and_what_is_no_model_is_refused():
+    one = nn.Linear(2, 2)
+    one.register_buffer("count", torch.zeros(()))
+    text = str(footplate.summarize(one))
+    assert "in 1 module\n" in text
+    assert "; 1 number in buffers, 4 B" in text
+    with pytest.raises(TypeError, match="not str"):
+        footplate.summarize("gpt2")
+
+
 def test_compiled_and_parallel_models_are_shown_without_their_wrappers():
     model = Tagger()
     assert str(footplate.summarize(nn.DataParallel(torch.compile(model)))) == str(footplate.summarize(model))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -66,7 +67,9 @@ def test_everything_is_strict_json():
 
 
 def test_it_prints_what_matters_and_a_curve():
-    lines = str(result(current=5e-5, factors=(1.0, 0.1, 1.0))).splitlines()
+    text = str(result(current=5e-5, factors=(1.0, 0.1, 1.0)))
+    assert max(map(len, text.splitlines())) <= 79
+    lines = re.sub(r"\n {12}(?=[a-z])", " ", text).splitlines()
     assert lines[0].startswith("suggestion  0.0")
     assert lines[0].endswith(", where the loss falls fastest; 5e-05 is set")
     assert lines[1].startswith("loss        3.0")
@@ -82,6 +85,12 @@ def test_it_prints_what_matters_and_a_curve():
     assert (
         12 + 59 * (math.log(1e5 * 0.5) / math.log(2.3e7)) < mark < 12 + 59 * (math.log(3e5) / math.log(2.3e7))
     )
+
+
+def test_the_drawing_reaches_from_top_to_bottom_though_one_loss_was_low():
+    found = result()
+    one_low = dataclasses.replace(found, losses=(*found.losses[:40], -50.0, *found.losses[41:]))
+    assert str(one_low) == str(found)
 
 
 def test_a_curve_that_is_not_seen_to_its_end_says_so():

@@ -12,8 +12,10 @@ import pytest
 
 import footplate
 import tiny
+from footplate.instruments.measures import ModuleMeasure
 from footplate.integrations.base import TrackerCallback
 from footplate.replaying.folder import read_run
+from footplate.replaying.text import show_modules
 from replayed import NUM_ROWS, Masked, Noisy, builder, contents
 
 SETUPS = {
@@ -70,6 +72,21 @@ def test_modules_have_ranges_gradients_and_the_size_of_the_update(tmp_path):
     squares = sum(modules[name].grad_norm ** 2 for name in ("first.0", "second"))
     assert math.sqrt(squares) == pytest.approx(found.grad_norm, rel=1e-6)
     assert 0 < modules["second"].update_ratio < 1
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 160])
+def test_the_table_of_modules_names_them_in_any_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    names = [f"base_model.model.layers.{layer}.attn.{one}_proj.lora_A" for layer in (0, 11) for one in "qkv"]
+    numbers = {"low": -0.0123, "high": 0.0456, "grad_norm": 0.00123, "weight_norm": 1.23, "update_norm": 4e-5}
+    modules = [ModuleMeasure(name, "Linear", **numbers) for name in names]
+    lines = show_modules(modules, shows_all=True).splitlines()
+    assert max(map(len, lines[1:])) <= columns
+    for name, line in zip(names, lines[3:], strict=True):
+        assert line.split()[0].removeprefix("…") in name
+        assert name[-16:] in line
+        assert "0.00123" in line
+    assert ("kind" in lines[1]) == (columns >= 100)
 
 
 def test_a_nan_planted_in_a_layer_is_found_by_row_module_and_update(tmp_path, caplog):

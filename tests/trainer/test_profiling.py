@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tiny
@@ -216,6 +217,8 @@ def test_operators_and_a_trace_for_a_viewer(tmp_path):
 def test_a_trace_without_a_folder_is_refused_before_anything_is_run(tmp_path):
     with pytest.raises(ValueError, match="its folder does not exist"):
         build(tmp_path).profile(trace=str(tmp_path / "nowhere" / "trace.json"))
+    with pytest.raises(ValueError, match="is a folder"):
+        build(tmp_path).profile(trace=tmp_path)
 
 
 class TwoLayers(nn.Module):
@@ -247,6 +250,19 @@ def test_forward_is_timed_by_module_and_equal_ones_are_one(tmp_path):
     whole = next(cost for cost in profile.modules if cost.name == "TwoLayers")
     assert whole.seconds < first.seconds / 2  # without what its parts take
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_what_backward_computes_again_is_no_forward(tmp_path):
+    class Saving(tiny.Regression):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+
+        def forward(self, x, labels=None):
+            return super().forward(checkpoint(self.inner, x.reshape(-1, 1), use_reentrant=False), labels)
+
+    found = quick(build(tmp_path, model=Saving()), modules=True)
+    assert {cost.name: cost.calls for cost in found.modules} == {"Saving": 1, "inner (Linear)": 1}
 
 
 def test_a_compiled_forward_has_no_modules_and_says_so(tmp_path):
@@ -382,7 +398,10 @@ def test_data_that_ends_too_soon_is_said(tmp_path):
         quick(build(tmp_path, data=Two()))
 
 
-@pytest.mark.parametrize(("wanted", "problem"), [((0, 1), "num_updates=0"), ((3, -1), "warmup=-1")])
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [((0, 1), "num_updates=0"), ((True, 1), "num_updates=True"), ((3, -1), "warmup=-1")],
+)
 def test_a_wish_that_makes_no_sense_is_refused(wanted, problem, tmp_path):
     with pytest.raises(ValueError, match=problem):
         build(tmp_path).profile(*wanted)
@@ -394,6 +413,36 @@ def test_a_short_run_and_a_schedule_with_an_end_are_no_obstacle(tmp_path):
     trainer = build(tmp_path, model=model, data=tiny.regression_data(8), max_steps=2)
     trainer.optimizer = optimizer
     assert quick(trainer, 9, 1).num_updates == 9
+
+
+@pytest.mark.parametrize("how", ["given", "made by an override"])
+def test_a_schedule_of_the_users_own_that_ends_begins_anew(how, tmp_path):
+    def make(optimizer):
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=5)
+
+    class Own(Trainer):
+        def create_scheduler(self, num_training_steps, optimizer=None):
+            self.lr_scheduler = make(optimizer)
+            return self.lr_scheduler
+
+    class Rates(TrainerCallback):
+        def __init__(self):
+            self.seen = []
+
+        def on_step_begin(self, args, state, control, optimizer, **kwargs):
+            self.seen.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]))
+
+    model, rates = tiny.Regression(), Rates()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    is_given = how == "given"
+    given = {"optimizers": (optimizer, make(optimizer) if is_given else None), "callbacks": [rates]}
+    kind = Trainer if is_given else Own
+    trainer = build(tmp_path, model=model, max_steps=5, given=given, trainer=kind)
+    assert quick(trainer, 9, 1).num_updates == 9
+    assert rates.seen == []
+    quick(trainer, 9, 1, puts_back=False)
+    assert len(set(rates.seen[:5])) == 5
+    assert rates.seen[5:10] == rates.seen[:5]
 
 
 def test_a_loader_of_the_users_own_is_profiled_and_advised(tmp_path):

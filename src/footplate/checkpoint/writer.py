@@ -35,6 +35,7 @@ class BackgroundWriter:
     def __init__(self, write_in_place: bool = False) -> None:
         self.write_in_place = write_in_place
         self._thread: threading.Thread | None = None
+        self._is_done = threading.Event()  # one for each job
         self._failures: deque[_Failure] = deque()
         self._process = os.getpid()
         # also runs at exit, after the last job: an error keeps its frames alive, and they keep the writer
@@ -52,16 +53,17 @@ class BackgroundWriter:
         if self.write_in_place or not threading.main_thread().is_alive():
             self._run(job, description)
             return
+        is_done = threading.Event()
         # never a daemon, even if the caller is one: the interpreter must wait for it
         thread = threading.Thread(
-            target=self._run_in_thread, args=(job, description), name=description, daemon=False
+            target=self._run_in_thread, args=(job, description, is_done), name=description, daemon=False
         )
         try:
             thread.start()
         except RuntimeError:  # the system refuses another thread
             self._run(job, description)
         else:
-            self._thread = thread
+            self._thread, self._is_done = thread, is_done
 
     def poll(self) -> Exception | None:
         """Log and return the oldest error that was not reported yet; never waits."""
@@ -78,6 +80,8 @@ class BackgroundWriter:
     def _wait(self) -> None:
         self._forget_if_forked()
         if self._thread is not None:
+            # until Python 3.13, a thread counts as ended as soon as Ctrl-C interrupts a join() of it
+            self._is_done.wait()
             self._thread.join()
             self._thread = None
 
@@ -87,12 +91,14 @@ class BackgroundWriter:
         except Exception as error:
             self._failures.append(_Failure(description, error))
 
-    def _run_in_thread(self, job: Callable[[], None], description: str) -> None:
-        _lower_priority()
+    def _run_in_thread(self, job: Callable[[], None], description: str, is_done: threading.Event) -> None:
         try:
+            _lower_priority()
             self._run(job, description)
         except BaseException as error:  # Python ends a thread on SystemExit without any message
             self._failures.append(_Failure(description, RuntimeError(f"the thread was ended by {error!r}")))
+        finally:
+            is_done.set()
 
     def _forget_if_forked(self) -> None:
         if self._process != os.getpid():  # threads and errors stay with the parent process

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,10 @@ def add_options(parser: argparse.ArgumentParser, answer: str) -> None:
     """
     parser.add_argument("--json", action="store_true", help=f"Print {answer} as JSON.")
     parser.add_argument(
-        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
+        "--drive",
+        action="store_true",
+        help="The script is written for the Trainer of transformers, as is taken of one that does not import "
+        "footplate.",
     )
     parser.add_argument("script", help="A Python script that calls Trainer.train().")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
@@ -54,7 +58,7 @@ def ask_at_first_train(
         around: What the script runs in.
     """
     import footplate
-    from footplate.cli.drive import drive, replacing
+    from footplate.cli.drive import drive, imports_footplate, replacing
     from footplate.trainer import Trainer
     from footplate.voice import install_voice
 
@@ -62,7 +66,8 @@ def ask_at_first_train(
         raise _Answered(ask(self, *args, **kwargs))
 
     install_voice()
-    if options.drive:
+    # the Trainer of transformers would train the whole run
+    if options.drive or (not imports_footplate(options.script) and find_spec("transformers") is not None):
         footplate.take_over()
     try:
         with ExitStack() as stack:

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from footplate.cli.first_train import add_options, ask_at_first_train, check_is_script
+
 if TYPE_CHECKING:
     from footplate.instruments.profile import Profile
 
@@ -29,20 +31,17 @@ def add_command(commands: Any) -> None:
         "--trace", metavar="FILE", help="Write what torch's profiler saw, for a viewer such as Perfetto."
     )
     parser.add_argument("--no-callbacks", action="store_true", help="Do not call your callbacks.")
-    parser.add_argument("--json", action="store_true", help="Print the profile as JSON.")
-    parser.add_argument(
-        "--drive", action="store_true", help="The script is written for the Trainer of transformers."
-    )
-    parser.add_argument("script", help="A Python script that calls Trainer.train().")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Arguments of the script.")
+    add_options(parser, "the profile")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Profile and print; the exit code is 0, or 1 if the script failed."""
-    if not Path(options.script).is_file():
-        raise ValueError(f"{options.script!r} is not a file. Give the script that trains.")
+    check_is_script(options.script)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler writes to stderr; read at import
+    from footplate.trainer.profiling import check_numbers
+
+    check_numbers(options.updates, options.warmup, options.trace)
     profile = profile_script(options)
     if profile is None:
         return 1  # the script failed, and its error was shown
@@ -52,7 +51,6 @@ def run(options: argparse.Namespace) -> int:
 
 def profile_script(options: argparse.Namespace) -> Profile | None:
     """The profile of the script's first `train()`; None if the script failed before."""
-    from footplate.cli.first_train import ask_at_first_train
     from footplate.trainer.profiling import profile_trainer
 
     trace = None if options.trace is None else Path(options.trace).absolute()  # the script may change folders

@@ -72,6 +72,8 @@ def show_search(folder: str, options: argparse.Namespace) -> int:
 
 def show_page(text: str, path: Path, options: argparse.Namespace) -> int:
     """Write a page, say where it is, and open it if that is asked for."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"{str(path)!r} cannot be written: give a file in a folder that is there.")
     save_text(text, path)
     print(path)
     if options.open:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from footplate.instruments.activations import is_in_backward
 from footplate.instruments.profile import Cost, rank_costs
 
 
@@ -49,12 +50,14 @@ class ModuleTimes:
         return rank_costs(seconds, calls, sum(seconds.values()))
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
+        if is_in_backward():  # computed again, to save memory: that is part of backward
+            return
         self._stack.append(0.0)
         self._starts.append(self._now())
 
     def _make_end(self, label: str) -> Callable[..., None]:
         def end(module: nn.Module, inputs: Any, outputs: Any) -> None:
-            if not self._starts:  # it was under way when the hooks were set
+            if is_in_backward() or not self._starts:  # it was under way when the hooks were set
                 return
             spent = self._now() - self._starts.pop()
             self._seconds[label] += spent - self._stack.pop()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from footplate.instruments.profile import Cost, Finding, PartTime, Profile, format_seconds
 from footplate.words import format_bytes
 
-WIDTH = 99  # no line is longer
-_BAR = 24
+WIDTH = 79  # no line is longer
+_BAR, _NAME = 16, 49
 _LEAST_SHARE = 0.0005  # a part below it is not shown
 MOST_FINDINGS = 3
 _LEAST_READING = 0.001  # seconds of an update
@@ -23,8 +23,10 @@ def format_profile(profile: Profile) -> str:
     blocks = [
         _format_parts(profile),
         _format_speed(profile),
-        _format_costs(profile.operators[:10], "operators of torch, own time", profile.num_profiled),
-        _format_costs(profile.modules[:10], "forward by module, own time", None),
+        _format_costs(
+            profile.operators[:10], f"operators of torch, own time ({profile.num_profiled} profiled updates)"
+        ),
+        _format_costs(profile.modules[:10], "forward by module, own time"),
         _format_callbacks(profile.callbacks),
         [line for one in profile.findings for line in _wrap("change", str(one))],
         [line for note in profile.notes for line in _wrap("note", note)],
@@ -74,24 +76,30 @@ def _format_speed(profile: Profile) -> list[str]:
     return [line for name, text in lines.items() for line in _wrap(name, text)]
 
 
-def _format_costs(costs: Sequence[Cost], title: str, num_profiled: int | None) -> list[str]:
+def _format_costs(costs: Sequence[Cost], title: str) -> list[str]:
     if not costs:
         return []
-    over = "" if num_profiled is None else f" ({num_profiled} updates under its profiler)"
-    width = 52
-    lines = [f"{title + over:<{width + 2}}{'an update':>11}{'share':>8}{'calls':>9}"]
+    lines = [f"{title:<{_NAME + 2}}{'an update':>11}{'share':>8}{'calls':>9}"]
     for cost in costs:
-        name = cost.name if len(cost.name) <= width else f"{cost.name[: width - 3]}..."
         calls = f"{cost.calls:,.0f}" if cost.calls >= 1 else f"{cost.calls:.1f}"
         lines.append(
-            f"  {name:<{width}}{format_seconds(cost.seconds):>11}{_percent(cost.share):>8}{calls:>9}"
+            f"  {_shorten(cost.name):<{_NAME}}{format_seconds(cost.seconds):>11}"
+            f"{_percent(cost.share):>8}{calls:>9}"
         )
     return lines
 
 
+def _shorten(name: str) -> str:
+    """A name that fits its column: both ends tell names apart, such as a layer and its class."""
+    if len(name) <= _NAME:
+        return name
+    head = _NAME // 4
+    return f"{name[:head]}...{name[len(name) - (_NAME - head - 3) :]}"
+
+
 def _format_callbacks(costs: Sequence[Cost]) -> list[str]:
     shown = [cost for cost in costs if cost.share >= 0.01]
-    return _format_costs(shown[:5], "your callbacks", None)
+    return _format_costs(shown[:5], "your callbacks")
 
 
 def _percent(share: float) -> str:

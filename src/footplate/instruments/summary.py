@@ -89,6 +89,8 @@ def summarize(
         depth: How deep the tree goes; default: as deep as `limit` lines allow.
         limit: The most lines of the tree.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"summarize() takes a torch.nn.Module, not {type(model).__name__}.")
     inner = unwrap_model(model)
     outline = Outline(inner)
     root, notes = outline.root, _describe_values(outline)
@@ -183,9 +185,10 @@ def share_of(part: float, whole: float) -> str:
 
 def _format_totals(summary: ModelSummary) -> list[str]:
     trained = "all trained"
+    modules = "1 module" if summary.num_modules == 1 else f"{summary.num_modules:,} modules"
     if summary.trainable != summary.parameters:
         trained = f"{summary.trainable:,} trained ({share_of(summary.trainable, summary.parameters)})"
-    lines = [("parameters", f"{summary.parameters:,}, {trained}, in {summary.num_modules:,} modules")]
+    lines = [("parameters", f"{summary.parameters:,}, {trained}, in {modules}")]
     for own, other in summary.tied[:_MOST_TIED]:
         lines.append(("shared", f"{own} is {other}, counted once"))
     if len(summary.tied) > _MOST_TIED:
@@ -209,7 +212,8 @@ def _format_totals(summary: ModelSummary) -> list[str]:
 def _format_buffers(summary: ModelSummary) -> str:
     if not summary.buffers:
         return ""
-    return f"; {summary.buffers:,} numbers in buffers, {format_bytes(summary.buffer_bytes)}"
+    numbers = f"{summary.buffers:,} number{'' if summary.buffers == 1 else 's'}"
+    return f"; {numbers} in buffers, {format_bytes(summary.buffer_bytes)}"
 
 
 def _cut(text: str, width: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -133,3 +135,21 @@ def advance(scheduler: Any) -> None:
     """Move the schedule after an update, unless it follows a metric: then it moves after an evaluation."""
     if not follows_metric(scheduler):
         scheduler.step()
+
+
+def keep_place(scheduler: Any, optimizer: Any) -> Callable[[], None]:
+    """What sets a schedule, and the settings that it changes in an optimizer, back to where they are now."""
+    state = copy.deepcopy(scheduler.state_dict())
+    groups = optimizer.param_groups
+    before = [{name: copy.deepcopy(group[name]) for name in group if name != "params"} for group in groups]
+
+    def put_back() -> None:
+        scheduler.load_state_dict(copy.deepcopy(state))
+        for group, settings in zip(groups, before, strict=True):
+            for name, value in settings.items():
+                if isinstance(group[name], torch.Tensor):  # the optimizer may hold this very one
+                    group[name].copy_(value)
+                else:
+                    group[name] = value
+
+    return put_back

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,6 +14,7 @@ from footplate.rates.curve import study
 from footplate.rates.text import draw_curve
 from footplate.report.files import save_text
 
+WIDTH = 79  # of a line of text
 HEIGHT = 620  # of the frame in a notebook, in pixels
 
 
@@ -96,7 +98,8 @@ class LearningRates:
         if len(set(self.factors)) > 1:
             distinct = ", ".join(f"{factor:.3g}" for factor in dict.fromkeys(self.factors))
             lines.append(f"groups      each keeps its share of the rate: {distinct}")
-        return "\n".join([*lines, *draw_curve(self.rates, self.losses, self.smoothed, self.suggestion)])
+        lines = [part for line in lines for part in wrap(line)]
+        return "\n".join([*lines, *draw_curve(self.rates, self.smoothed, self.suggestion)])
 
     def _describe_loss(self) -> str:
         """The curve in words."""
@@ -109,6 +112,13 @@ class LearningRates:
         if self.diverges is not None:
             said.append(f"above its start from {self.diverges:.2g} on")
         return ", ".join(said)
+
+
+def wrap(line: str) -> list[str]:
+    """A line of a name and a text, as lines that fit a terminal."""
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent=" " * 12, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def build_result(

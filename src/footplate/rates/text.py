@@ -17,13 +17,11 @@ def shown_range(losses: Sequence[float], smoothed: Sequence[float]) -> tuple[flo
     return low, min(max(smoothed), start + ABOVE * room)
 
 
-def draw_curve(
-    rates: Sequence[float], losses: Sequence[float], smoothed: Sequence[float], suggestion: float | None
-) -> list[str]:
-    """The lines of the drawing; none for fewer than three points."""
+def draw_curve(rates: Sequence[float], smoothed: Sequence[float], suggestion: float | None) -> list[str]:
+    """The lines of the drawing, without single losses; none for fewer than three points."""
     if len(rates) < 3:
         return []
-    low, high = shown_range(losses, smoothed)
+    low, high = shown_range(smoothed, smoothed)
     start, span = math.log(rates[0]), math.log(rates[-1] / rates[0])
 
     def column_of(rate: float) -> int:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from footplate.instruments.measures import ModuleMeasure, RowMeasure, UpdateMeasure
 from footplate.samples.table import format_table
+from footplate.words import keep_end
 
 if TYPE_CHECKING:
     from footplate.replaying.result import Replay
 
+LEAST_NAME = 32  # letters of a module's name: fewer do not tell which one it is
 NUM_SHOWN = 5  # rows and modules of the short form
 LEAST_RISE = 0.5  # an earlier update is named if its loss is this much larger, as a share
 COMPARED = ("loss", "grad_norm", "learning_rate")  # with the log
@@ -200,12 +202,29 @@ def show_modules(modules: list[ModuleMeasure], shows_all: bool) -> str:
         }
         for module in chosen
     ]
+    if table:
+        leave_room_for_names(table, _width())
     title = (
         f"The {len(modules)} modules, as they ran"
         if shows_all
         else f"{len(chosen)} of {len(modules)} modules, by their gradient"
     )
     return format_table(f"{title} (norms; x: not finite)", table, _width())
+
+
+def leave_room_for_names(table: list[dict[str, Any]], width: int) -> None:
+    """Leave columns out, and cut names at their beginning, where a terminal is too narrow for all of them."""
+    longest = max(len(row["module"]) for row in table)
+    for name in ("", "kind", "weights", "update"):  # the ratio tells most of the last two
+        for row in table:
+            row.pop(name, None)
+        others = [column for column in table[0] if column not in ("module", "correct")]
+        taken = sum(2 + max(len(column), *(len(row[column]) for row in table)) for column in others)
+        room = width - 3 - taken
+        if room >= min(longest, LEAST_NAME):
+            break
+    for row in table:
+        row["module"] = keep_end(row["module"], max(room, 8))
 
 
 def _weight(module: ModuleMeasure) -> float:

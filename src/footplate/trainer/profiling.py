@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,7 @@ from footplate.instruments.module_times import ModuleTimes
 from footplate.instruments.operator_times import OperatorTimes
 from footplate.instruments.profile import Profile, find_slowest, rank_costs, split_updates
 from footplate.instruments.profile_text import Circumstances, find_changes
+from footplate.optim import schedules
 from footplate.trainer.staging import QUIET, on_stage
 from footplate.training import patches, traits
 from footplate.training.rehearsal import CannotPutBack, is_users
@@ -81,9 +83,7 @@ def profile_trainer(
 def check_wish(trainer: Training, num_updates: int, warmup: int, trace: Any) -> None:
     """Refuse what cannot be measured, before anything is."""
     args = trainer.args
-    for name, value, least in (("num_updates", num_updates, 1), ("warmup", warmup, 0)):
-        if not isinstance(value, int) or value < least:
-            raise ValueError(f"profile({name}={value!r}): give a whole number of at least {least}.")
+    check_numbers(num_updates, warmup, trace)
     if args.world_size > 1 or args.sharding is not None:
         what = f"{args.world_size} processes" if args.world_size > 1 else "fsdp"
         raise ValueError(
@@ -91,8 +91,19 @@ def check_wish(trainer: Training, num_updates: int, warmup: int, trace: Any) -> 
             "`footplate profile script.py` without torchrun and fsdp; how long the processes of a run wait "
             "for each other is in its report, under Speed."
         )
-    if trace is not None and not Path(trace).absolute().parent.is_dir():
+
+
+def check_numbers(num_updates: int, warmup: int, trace: Any) -> None:
+    """Refuse what makes no sense for any run."""
+    for name, value, least in (("num_updates", num_updates, 1), ("warmup", warmup, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"profile({name}={value!r}): give a whole number of at least {least}.")
+    if trace is None:
+        return
+    if not Path(trace).absolute().parent.is_dir():
         raise ValueError(f"trace={str(trace)!r}: its folder does not exist. Create it, or name another.")
+    if Path(trace).is_dir():
+        raise ValueError(f"trace={str(trace)!r} is a folder. Name a file in it, such as trace.json.")
 
 
 class Session:
@@ -117,6 +128,8 @@ class Session:
         self.epoch_starts: list[int] = []
         self._begins_epoch = False
         self._left = 0  # updates of the current phase
+        self._schedule_lasts = 0  # updates, after which it must begin anew; 0 if it need not
+        self._rewind_schedule: Callable[[], None]
         self._phases: Any = iter(())
 
     def run(self, num_updates: int, warmup: int, trace: Any, modules: bool, operators: bool) -> Profile:
@@ -155,10 +168,15 @@ class Session:
         trainer._prepare_model_for_run(None, None)
         loader = trainer.get_train_dataloader()
         plan = trainer._plan_run(loader, None)
+        is_given = trainer.lr_scheduler is not None or not traits.is_ours(trainer.create_scheduler)
+        steps = plan.max_steps
         # a schedule may refuse to go past its end
-        plan = plan.lasting(max(plan.max_steps, total))
+        plan = plan.lasting(max(steps, total))
         trainer._begin_run(plan, loader, None)
         model = trainer._prepare_for_training(loader, None)
+        if is_given and steps < total and hasattr(trainer.lr_scheduler, "state_dict"):
+            self._schedule_lasts = steps  # one of the user's own knows nothing of more updates
+            self._rewind_schedule = schedules.keep_place(trainer.lr_scheduler, trainer.optimizer)
         trainer.is_in_train = True
         run = trainer._current_run
         run.stopwatch = self.timeline
@@ -226,6 +244,9 @@ class Session:
         """Keep what was measured; after the last update of a phase, begin the next, or end the run."""
         self.timeline.end_update()
         self.counts.end_update()
+        if self._schedule_lasts and self.trainer.state.global_step % self._schedule_lasts == 0:
+            self._rewind_schedule()
+            self.timeline.restart()
         if self._begins_epoch:
             self.epoch_starts.append(len(self.timeline.updates) - 1)
             self._begins_epoch = False

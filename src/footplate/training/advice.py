@@ -81,8 +81,9 @@ def check_direction(name: str, is_greater: bool | None, value: Any) -> str:
 
 def explain_room(needed: int, free: int, each: int, num_kept: int, folder: str) -> str:
     """What the checkpoints of the run take of the disk, and what is free."""
+    word = "checkpoint" if num_kept == 1 else "checkpoints"
     return (
-        f"the run will keep up to {num_kept} checkpoints of {format_bytes(each)}, which takes "
+        f"the run will keep up to {num_kept} {word} of {format_bytes(each)}, which takes "
         f"{format_bytes(needed)} more, and {format_bytes(free)} are free in {folder!r}"
     )
 
