@@ -14,7 +14,7 @@ from footplate.cli.main import main
 from footplate.cli.rehearse import Start
 from footplate.cli.verify_resume import compare_starts
 
-README = Path(__file__).parents[2] / "README.md"
+START = Path(__file__).parents[2] / "docs" / "start.md"
 
 SCRIPT = """
 import sys
@@ -145,17 +145,28 @@ def test_a_folder_to_keep_must_be_empty(script, capsys):
 
 
 @pytest.mark.slow
-def test_the_example_in_the_readme_is_verified_and_its_missing_seed_is_named(tmp_path):
-    """The real command on the text of the README."""
-    (example,) = re.findall(r"## A complete run\n+```python\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_first_run_of_the_docs_is_verified_with_its_seed_and_not_without(tmp_path):
+    """The real command on the text of the page."""
+    (example,) = re.findall(r"## A first run\n.*?```python\n(.*?)```", START.read_text(), re.DOTALL)
+    assert example.count("set_seed(1)\n") == 1
     (tmp_path / "train.py").write_text(example)
-    words = [sys.executable, "-m", "footplate", "verify-resume", "train.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "The resumed run equals the straight run to the bit" in done.stdout
-    assert "does not seed before it builds its model" in done.stdout
-    assert "footplate.set_seed(...)" in done.stdout
-    assert "model_init" in done.stdout
+    (tmp_path / "unseeded.py").write_text(example.replace("set_seed(1)\n", ""))
+    seeded, unseeded = (
+        subprocess.run(
+            [sys.executable, "-m", "footplate", "verify-resume", "--steps", "60", name],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for name in ("train.py", "unseeded.py")
+    )
+    assert seeded.returncode == 0, seeded.stdout + seeded.stderr
+    assert "The resumed run equals the straight run to the bit" in seeded.stdout
+    assert "does not seed" not in seeded.stdout
+    assert unseeded.returncode == 1
+    assert "does not seed before it builds its model" in unseeded.stdout
+    assert "makes its training data at random and does not seed it" in unseeded.stdout
     assert not (tmp_path / "runs").exists()
 
 
