@@ -36,9 +36,8 @@ class BufferKeeper:
         if not self._places:
             return
         bytes_left = math.inf
-        if (
-            self._has_noted and not self._is_sorted_out
-        ):  # masks, tables of positions and the like are constants
+        if self._has_noted and not self._is_sorted_out:
+            # masks, tables of positions and the like are constants
             self._places = [place for place in self._places if place.has_changed()]
             self._is_sorted_out = True
         elif not self._is_sorted_out:
