@@ -14,7 +14,6 @@ from footplate.batch import IGNORED_LABEL
 Array = npt.NDArray[Any]
 
 MOST_CLASSES = 1000  # more than that are the words of a language, or the numbers of things
-FEW_CLASSES = 100  # with so many, a look is a small part of any evaluation
 MOST_AT_ONCE = 1 << 16  # scores or labels, few enough for the processor's cache
 SUM_TOLERANCE = 1 / 256  # bfloat16 rounds each probability by up to half of that
 # measured with numpy on one core: 1.1 to 1.3 ns for each score, 25 to 35 ns for each row, 4 to 7 ns if chosen
@@ -66,7 +65,7 @@ def recognize_task(
         predictions: Scores or chosen classes, or several arrays of which the first holds them.
         labels: The right classes.
         num_names: How many classes have a name; 0 if that is not known.
-        most_seconds: A task of many classes that takes longer is None too, before any score is read.
+        most_seconds: A task that takes longer is None too, before any score is read.
     """
     scores, right = _first_array(predictions), _first_array(labels, only=True)
     if scores is None or right is None or not right.size or len(scores) != len(right):
@@ -80,7 +79,7 @@ def recognize_task(
         return None
     if task.are_chosen:
         task = _count_chosen(task, num_names)
-    if task is None or (task.num_classes > FEW_CLASSES and task.seconds > most_seconds):
+    if task is None or task.seconds > most_seconds:
         return None
     if not task.are_chosen and (task.form == "flags" or task.scores.ndim == 1):
         return _check_flags(task, num_names)

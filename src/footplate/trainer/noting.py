@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ALWAYS_SECONDS, MOST_SHARE = 0.002, 0.01  # what a look may cost: so much, or this share of the evaluation
+ALWAYS_SECONDS, MOST_SHARE = 0.01, 0.01  # what a look may cost: so much, or this share of the evaluation
 # in many libraries the name of a model tells that it writes text
 WRITES_TEXT = re.compile(r"(LM|LMHead\w*|ForConditionalGeneration|ForPreTraining)$")
 
