@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from footplate.checkpoint import seal, staging_folder, verify_checkpoint
 from footplate.checkpoint.sharded import save_shards
 from footplate.cli.main import main
+from footplate.words import format_bytes
 from sharded import build
 
 
@@ -41,7 +42,7 @@ def test_a_checkpoint_gets_its_weights_and_stays_intact(run_folder, capsys):
     checkpoint = run_folder / "checkpoint-2"
     assert main(["consolidate", str(checkpoint)]) == 0
     written = checkpoint / "model.safetensors"
-    assert capsys.readouterr().out == f"{written}  {written.stat().st_size / 1000:.1f} KB\n"
+    assert capsys.readouterr().out == f"{written}  {format_bytes(written.stat().st_size)}\n"
     assert holds_weights_of(written, 2)
     assert verify_checkpoint(checkpoint).is_intact  # the manifest lists it
     manifest = json.loads((checkpoint / "manifest.json").read_text())

@@ -115,11 +115,11 @@ def test_a_disk_that_fills_up_is_named_with_the_remedies(tmp_path):
 
 def test_what_fits_nowhere_is_refused_after_the_first_batch(tmp_path):
     collector = Collector(10**12, 8, memory_limit=10**6, spill_folder=tmp_path)
-    with pytest.raises(ValueError, match=r"would keep 2\.056e\+06 GB") as caught:
+    with pytest.raises(ValueError, match=r"would keep 2056 TB") as caught:
         collector.add(predictions=torch.ones(8, 512), labels=torch.ones(8, dtype=torch.long), num_rows=8)
     message = str(caught.value)
     assert all(remedy in message for remedy in REMEDIES)
-    assert "of free memory (eval_memory_limit=1 MB)" in message
+    assert "of free memory (eval_memory_limit=1.00 MB)" in message
     assert f"of free disk space in {tmp_path}" in message
 
 
@@ -132,7 +132,7 @@ def test_without_a_limit_most_of_the_free_memory_is_used(tmp_path, caplog, monke
                 collector.add(predictions=torch.ones(1, 1), labels=torch.ones(1), num_rows=1)
             assert type(collector.predictions) is type(collector.labels) is kind
     (record,) = caplog.records
-    assert "8.008 KB, more than the 8 KB" in record.message
+    assert "8.01 kB, more than the 8.00 kB" in record.message
     assert "eval_memory_limit" in record.message
 
 

@@ -16,6 +16,7 @@ from footplate.checkpoint.settings_file import read_settings
 from footplate.cli.columns import align, make_printable
 from footplate.report.source import read_state
 from footplate.state import TRAINER_STATE_NAME
+from footplate.words import format_bytes
 
 
 @dataclass(frozen=True)
@@ -122,18 +123,8 @@ def format_table(entries: list[Entry]) -> str:
         state = "intact" if entry.is_intact else f"damaged: {entry.reason}"
         if entry.is_intact and not entry.has_manifest:
             state = "readable, without a manifest"
-        rows.append((entry.name, str(entry.step), marks, format_size(entry.size_bytes), metric, state))
+        rows.append((entry.name, str(entry.step), marks, format_bytes(entry.size_bytes), metric, state))
     return align(rows, (False, True, False, True, False, False))
-
-
-def format_size(num_bytes: int) -> str:
-    """A number of bytes in a readable unit."""
-    size = float(num_bytes)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def _read_state(path: Path) -> Mapping[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 from footplate.checkpoint import find_checkpoint_folders, find_last_checkpoint, verify_checkpoint
 from footplate.checkpoint.consolidate import consolidate, list_files
 from footplate.checkpoint.shard_layout import is_sharded_checkpoint
-from footplate.cli.checkpoints import format_size
 from footplate.cli.columns import make_printable
+from footplate.words import format_bytes
 
 
 def add_command(commands: Any) -> None:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     checkpoint = find_checkpoint(options.folder)
     written = list_files(consolidate(checkpoint, options.output))
     for path in written:
-        print(f"{path}  {format_size(path.stat().st_size)}")
+        print(f"{path}  {format_bytes(path.stat().st_size)}")
     return 0
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from footplate.checkpoint.life import find_life
-from footplate.cli.checkpoints import format_size
 from footplate.cli.columns import align, make_printable
 from footplate.cli.report import check_options, serve, show_page
 from footplate.report.overview import SORT_KEYS, Row, RunList, sort_rows
 from footplate.report.overview_page import NUM_POINTS, OverviewServer, build_overview, describe_overview
+from footplate.words import format_bytes
 
 SORTS = (*SORT_KEYS, "best")
 MAX_WIDTH = 48  # of a column, in letters
@@ -85,7 +85,7 @@ def describe_row(row: Row, now: float) -> tuple[str, ...]:
         "" if row.loss is None else f"{row.loss:.5g}",
         clip(best),
         "" if row.last_time is None else say_age(now - row.last_time),
-        f"{'' if row.size_is_whole else 'over '}{format_size(row.size_bytes)}",
+        f"{'' if row.size_is_whole else 'over '}{format_bytes(row.size_bytes)}",
     )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from footplate.words import parse_bytes
+from footplate.words import format_bytes, parse_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +55,6 @@ def _number_of(value: object) -> int | float | None:
     if re.fullmatch(r"\s*(\d+\.\d*|\.\d+)\s*", value, re.ASCII):  # "0.5": a share, on a command line
         return float(value)
     return parse_bytes(value)
-
-
-def readable_size(num_bytes: float) -> str:
-    """Bytes as people read them."""
-    for unit in ("bytes", "KB", "MB"):
-        if num_bytes < 1000:
-            return f"{num_bytes:.4g} {unit}"
-        num_bytes /= 1000
-    return f"{num_bytes:.4g} GB"
 
 
 def total_memory() -> int:
@@ -141,15 +132,15 @@ class MemoryBudget:
         """Use files from now on; raise if the disk does not have enough space."""
         os.makedirs(self._folder, exist_ok=True)
         if num_bytes > shutil.disk_usage(self._folder).free:
-            raise self._no_room(f"would keep {readable_size(num_bytes)}")
+            raise self._no_room(f"would keep {format_bytes(num_bytes)}")
         if not self._is_spilling:
             # a user who set a limit expects it to be reached
             logger.log(
                 logging.WARNING if self._limit is None else logging.INFO,
                 "This evaluation keeps %s, more than the %s it may hold in memory, so it uses a temporary "
                 "file in %s. preprocess_logits_for_metrics keeps less; eval_memory_limit sets the limit.",
-                readable_size(num_bytes),
-                readable_size(self.ceiling),
+                format_bytes(num_bytes),
+                format_bytes(self.ceiling),
                 self._folder,
             )
         self._is_spilling = True
@@ -167,13 +158,13 @@ class MemoryBudget:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
                 raise
-            raise self._no_room(f"could not write more than {readable_size(offset)}") from error
+            raise self._no_room(f"could not write more than {format_bytes(offset)}") from error
 
     def _no_room(self, what: str) -> ValueError:
-        limit = "" if self._limit is None else f" (eval_memory_limit={readable_size(self._limit)})"
-        disk = readable_size(shutil.disk_usage(self._folder).free)
+        limit = "" if self._limit is None else f" (eval_memory_limit={format_bytes(self._limit)})"
+        disk = format_bytes(shutil.disk_usage(self._folder).free)
         return ValueError(
             f"This evaluation {what} of predictions, labels and inputs, but there are only "
-            f"{readable_size(free_memory())} of free memory{limit} and {disk} of free disk space in "
+            f"{format_bytes(free_memory())} of free memory{limit} and {disk} of free disk space in "
             f"{self._folder}. {REMEDIES}"
         )

@@ -60,12 +60,4 @@ function formatShare(part, whole) {
   return `${percent < 10 ? formatNumber(percent, 2) : part === whole ? 100 : Math.min(99, Math.round(percent))} %`;
 }
 
-/** A size such as 1.25 GB, in units of a thousand. */
-function formatSize(bytes) {
-  for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
-    if (bytes >= 0.9995 * size) return `${formatNumber(bytes / size, 3)} ${unit}`;
-  }
-  return `${formatNumber(bytes)} B`;
-}
-
 const breakAtDots = (name) => name.split(".").flatMap((part, i) => i ? [".", make("wbr"), part] : [part]);

@@ -17,7 +17,7 @@ const COLUMNS = [
   { id: "loss", head: "Loss", of: (row) => row.loss ?? undefined, cell: (row) => formatNumber(row.loss, 4), kind: "number" },
   { id: "best", head: "Best", of: (row) => row.best ?? undefined, cell: bestCell, kind: "number" },
   { id: "age", head: "Last sign", of: (row) => row.last_time === null ? undefined : -row.last_time, cell: ageCell, kind: "number" },
-  { id: "size", head: "Size", of: (row) => row.size_bytes, cell: (row) => `${row.size_is_whole ? "" : "over "}${formatBytes(row.size_bytes)}`, kind: "number", isDown: true },
+  { id: "size", head: "Size", of: (row) => row.size_bytes, cell: (row) => `${row.size_is_whole ? "" : "over "}${formatSize(row.size_bytes)}`, kind: "number", isDown: true },
 ];
 
 const labelOf = (row) => row.path === "." ? row.name : row.path;
@@ -64,11 +64,6 @@ function ageCell(row) {
 function formatAge(seconds) {
   const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]].find(([length]) => seconds >= length);
   return `${formatNumber(Math.floor(seconds / size))} ${unit}`;
-}
-
-function formatBytes(count) {
-  const [size, unit] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "KB"]].find(([length]) => count >= length) || [1, "B"];
-  return `${formatNumber(count / size, 3)} ${unit}`;
 }
 
 // ---- the parts ----

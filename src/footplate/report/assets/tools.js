@@ -49,6 +49,14 @@ function formatTick(value) {
   return formatNumber(value, 6);
 }
 
+/** A size such as 1.25 GB, in units of a thousand. */
+function formatSize(bytes) {
+  for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]]) {
+    if (bytes >= 0.9995 * size) return `${formatNumber(bytes / size, 3)} ${unit}`;
+  }
+  return `${formatNumber(bytes)} B`;
+}
+
 function formatDuration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 10) return `${formatNumber(seconds, 2)} s`;
