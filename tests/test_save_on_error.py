@@ -15,6 +15,7 @@ from torch import nn
 import tiny
 from augmented import AugmentedRows, AugmentedStream
 from footplate import Trainer, TrainerCallback, default_data_collator
+from footplate.checkpoint.saves import Saves
 
 NUM_ROWS, MAX_STEPS = 23, 9
 
@@ -234,6 +235,15 @@ def test_the_error_is_named_with_the_way_to_go_on(tmp_path, caplog):
     assert "Training failed after 3 updates: Planted: planted" in caplog.text
     assert "checkpoint-3" in caplog.text
     assert "resume_from_checkpoint=True" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "said"), [("no.", "Planted: no. All"), ("", "Planted. All")])
+def test_an_error_that_ends_a_sentence_or_says_nothing_is_quoted_well(caplog, text, said):
+    saves = Saves(None)
+    saves.sealed_step, saves.sealed_folder = 3, "checkpoint-3"
+    with caplog.at_level(logging.ERROR, "footplate"):
+        assert saves.report_sealed(3, Planted(text))
+    assert f"Training failed after 3 updates: {said} of them are in checkpoint-3" in caplog.text
 
 
 @pytest.mark.parametrize("settings", [{"save_on_error": False}, {"save_strategy": "no"}])

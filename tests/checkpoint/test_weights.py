@@ -261,6 +261,20 @@ def test_missing_and_unexpected_tensors_are_named(tmp_path):
     assert result.unexpected_keys == ["extra"]
 
 
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_weight_that_state_dict_leaves_out_is_missing_unless_it_is_tied(tmp_path, is_tied):
+    class Lossy(Tied):
+        def state_dict(self, *args, **kwargs):
+            state = super().state_dict(*args, **kwargs)
+            return {name: value for name, value in state.items() if name != "output.weight"}
+
+    model = Lossy()
+    if not is_tied:
+        model.output.weight = nn.Parameter(torch.zeros(7, 4))
+    save_weights(model, tmp_path)
+    assert load_weights(model, tmp_path).missing_keys == ([] if is_tied else ["output.weight"])
+
+
 def test_a_transformers_model_with_another_head_says_what_it_lacks(tmp_path):
     tiny_gpt(0).save_pretrained(tmp_path)
     fresh = tiny_bert(1)

@@ -680,6 +680,15 @@ def test_a_state_of_a_callback_that_does_not_come_back_is_a_warning(tmp_path):
 def test_a_weight_that_is_left_out_of_the_save_is_named(tmp_path):
     class Lossy(tiny.Regression):
         def state_dict(self, *args, **kwargs):
+            return {"slope": super().state_dict(*args, **kwargs)["slope"]}
+
+    finding = only(build(tmp_path, model=Lossy(), **SAVES).check(), "saving")
+    assert "these weights do not come back as they were saved: offset" in finding.text
+
+
+def test_a_weight_that_is_saved_otherwise_is_named(tmp_path):
+    class Lossy(tiny.Regression):
+        def state_dict(self, *args, **kwargs):
             state = super().state_dict(*args, **kwargs)
             if not kwargs.get("keep_vars"):
                 state["offset"] = state["offset"] + 1.0

@@ -85,6 +85,17 @@ def test_values_that_are_not_finite_are_counted_and_said_once(caplog):
     assert meter.num_nonfinite_total == 5
 
 
+def test_updates_that_were_left_out_are_not_said_to_damage_the_weights(caplog):
+    meter = Meter(CPU)
+    meter.begin_update()
+    meter.add(NAN)
+    meter.refuse_update()
+    with caplog.at_level(logging.WARNING):
+        meter.drain(1)
+    assert "on_nonfinite='skip' left out 1 update(s)" in caplog.text
+    assert "damaged" not in caplog.text
+
+
 def test_a_mean_after_a_log_of_nan_is_clean_again():
     meter = Meter(CPU)
     meter.add(NAN)

@@ -191,11 +191,11 @@ class Saves:
         if failure is not None or self.sealed_step != step:
             return False
         logger.error(
-            "Training failed after %d updates: %s: %s. All of them are in %s. Fix the cause, then call "
+            "Training failed after %d updates: %s. All of them are in %s. Fix the cause, then call "
             "train(resume_from_checkpoint=True).",
             step,
-            type(error).__name__,
-            str(error),  # the error itself would keep its frames alive in a log that is kept
+            # text: the error itself would keep its frames alive in a log that is kept
+            f"{type(error).__name__}: {error}".rstrip(": ."),
             self.sealed_folder,
         )
         return True

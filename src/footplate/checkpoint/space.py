@@ -10,6 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from footplate.disk import StrPath as Folder
+from footplate.words import format_bytes
 
 FULL_BELOW = 1 << 20  # bytes free: no checkpoint is written in them
 
@@ -20,7 +21,7 @@ def check_free_space(folder: Folder, num_bytes: int) -> None:
     if num_free < num_bytes:
         raise OSError(
             errno.ENOSPC,
-            f"A checkpoint needs {num_bytes / 1e9:.3f} GB and {num_free / 1e9:.3f} GB are free. Make room, "
+            f"A checkpoint needs {format_bytes(num_bytes)} and {format_bytes(num_free)} are free. Make room, "
             "lower save_total_limit, or set save_only_model=True",
             str(folder),
         )

@@ -86,9 +86,11 @@ def load_weights(model: nn.Module, folder: Folder) -> LoadResult:
 def _load_state(module: nn.Module, folder: Path) -> LoadResult:
     """Load file by file, so that only one shard is in memory at a time."""
     own = module.state_dict()
-    aliases = find_aliases(own)
+    # a state_dict() of the user's may leave out weights, which no file has then
+    everything = {**own, **dict(module.named_parameters(remove_duplicate=False))}
+    aliases = find_aliases(everything)
     loaded: set[str] = set()
-    missing, unexpected, num_files = list(own), [], 0
+    missing, unexpected, num_files = list(everything), [], 0
     for path, state in read_shards(folder, (SAFE_WEIGHTS_NAME, WEIGHTS_NAME)):
         named = to_names_of(own, state)
         result = _load_or_explain(module, named, path, own)

@@ -81,7 +81,7 @@ def read_back(trainer: Training, checkpoint: str, generators: dict[str, int]) ->
 
 def compare_weights(trainer: Training, checkpoint: str) -> Finding | None:
     """Load the weights over others, and compare."""
-    before = describe_arrays(dict(trainer.model.state_dict()))
+    before = describe_weights(trainer.model)
     try:
         with torch.no_grad():
             for parameter in trainer.model.parameters():
@@ -92,11 +92,17 @@ def compare_weights(trainer: Training, checkpoint: str) -> Finding | None:
         return failed(
             "saving", f"the weights cannot be loaded again: {describe_failure(error)}", ["the model"]
         )
-    changed = find_changed(before, describe_arrays(dict(trainer.model.state_dict())))
+    changed = find_changed(before, describe_weights(trainer.model))
     if not changed:
         return None
     text = f"these weights do not come back as they were saved: {advice.join_names(changed)}"
     return failed("saving", text, ["state_dict() or save_pretrained() of the model"])
+
+
+def describe_weights(model: nn.Module) -> dict[str, int]:
+    """Checksums of what `state_dict()` gives, and of trained weights that an override leaves out of it."""
+    trained = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    return describe_arrays({**trained, **model.state_dict()})
 
 
 def compare_optimizer(trainer: Training, checkpoint: str) -> Finding | None:

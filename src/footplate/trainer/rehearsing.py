@@ -183,7 +183,7 @@ def warn_of_states(trainer: Rehearsing) -> None:
             "The state of the callback %s cannot be saved: %s. The first checkpoint will fail. Let its "
             "state() give numbers, text, lists and dictionaries.",
             name,
-            reason,
+            reason.rstrip("."),
         )
 
 

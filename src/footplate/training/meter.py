@@ -23,6 +23,10 @@ _FEW = 8  # scalars that a log reads as they are: as many kernels as a count tak
 
 Scalar = torch.Tensor | float
 _kind = attrgetter("device", "dtype", "ndim")
+_DAMAGED = (
+    "the weights may be damaged. Set on_nonfinite='skip' to leave such updates out, or 'raise' to stop."
+)
+_LEFT_OUT = "on_nonfinite='skip' left out %d update(s), and the weights stay as they were before."
 _RESERVED = frozenset(("loss", "grad_norm", "learning_rate", "epoch", "step"))
 
 
@@ -315,10 +319,10 @@ class Meter(ExportableState):
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
         self.first_step += self._num_refused  # refused updates do not count in the mean of the run
-        self.last_logged_step, self._num_refused = step, 0
+        self.last_logged_step, num_refused, self._num_refused = step, self._num_refused, 0
         # the most of any rank, not the sum: a gradient norm that is not finite is the same on all
         logs.update(self._records.drain_with(records))
-        logs.update(self._report_nonfinite(max(counts), step))
+        logs.update(self._report_nonfinite(max(counts), step, num_refused))
         return logs if norm is None else {**logs, "grad_norm": length}
 
     def _mean_of_ranks(self, losses: list[float]) -> float:
@@ -327,7 +331,7 @@ class Meter(ExportableState):
         kept = finite if finite and self.filters else losses
         return kept[0] if len(kept) == 1 else float(torch.tensor(kept, dtype=self._loss.dtype).mean())
 
-    def _report_nonfinite(self, count: int, step: int) -> dict[str, float]:
+    def _report_nonfinite(self, count: int, step: int, num_refused: int) -> dict[str, float]:
         if self._is_counted:
             self._num_nonfinite.zero_()
             self._is_counted = False
@@ -335,11 +339,10 @@ class Meter(ExportableState):
             return {}
         if not self.num_nonfinite_total:
             logger.warning(
-                "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the "
-                "weights may be damaged. Set on_nonfinite='skip' to leave such updates out, or 'raise' to "
-                "stop at them.",
+                "%d loss or gradient norm value(s) up to step %d were not finite (NaN or infinite): %s",
                 count,
                 step,
+                _LEFT_OUT % num_refused if num_refused else _DAMAGED,
             )
         self.num_nonfinite_total += count
         return {"nonfinite": count}
