@@ -10,13 +10,18 @@ import pytest
 from footplate.checkpoint.saves import unsaved
 
 
+@pytest.fixture(autouse=True)
+def forget_unsaved_runs() -> None:
+    """An earlier test of this process may have left a run that could not be saved; exit codes tell of it."""
+    unsaved.clear()
+
+
 @pytest.fixture
 def write_script(tmp_path, monkeypatch) -> Callable[[str], str]:
     """Writes a script for this library into an empty working folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["footplate"])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    unsaved.clear()  # an earlier test of this process may have left a run that could not be saved
 
     def write(text: str) -> str:
         (tmp_path / "train.py").write_text(text.replace("LIBRARY", "footplate"))

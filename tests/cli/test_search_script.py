@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import ranks
-from footplate.checkpoint.saves import unsaved
 from footplate.cli.main import main
 from footplate.cli.search_script import choose_settings
 from footplate.trainer import Trainer
@@ -88,7 +87,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["footplate"])
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    unsaved.clear()  # an earlier test of this process may have left a run that could not be saved
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "space.yaml").write_text(SPACE)
     return tmp_path
