@@ -16,7 +16,8 @@ import pytest
 import footplate
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
+ABOUT = {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"}
+SOURCES = ("pyproject.toml", "MANIFEST.in", *ABOUT, "src", "tests")
 
 USE = """
 import sys
@@ -92,7 +93,9 @@ def test_the_packages_carry_the_version_and_every_file(packages):
     (source,) = packages.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"src/{name}" for name in files} <= packed
+    assert {f"src/{name}" for name in files} | ABOUT <= packed
+    # a part of the suite would fail for want of the rest
+    assert not [name for name in packed if name.startswith("tests")]
 
 
 def test_the_packages_are_as_an_index_wants_them(packages):
