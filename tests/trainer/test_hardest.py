@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset as Table
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
@@ -258,6 +259,18 @@ def test_text_is_shown_by_the_tokenizer(tmp_path):
     assert row["input"].isalpha()
     assert len(row["input"]) == 12
     assert row["target"].startswith("LABEL_")
+
+
+def test_without_a_tokenizer_the_text_columns_of_the_dataset_are_shown(tmp_path):
+    rows = [
+        {**row, "title": f"Title {number}", "text": f"Text {number}"}
+        for number, row in enumerate(tiny.classification_data())
+    ]
+    trainer = tiny.build_trainer(tmp_path, tiny.bert_classifier(), Table.from_list(rows))
+    for row in trainer.find_hardest_rows(3).rows:
+        assert row["input"] == f"Title {row['row']} | Text {row['row']}"
+    (row,) = trainer.find_hardest_rows(1, dataset=tiny.classification_data()).rows
+    assert all(part.isdigit() for part in row["input"].split())
 
 
 def test_another_dataset_can_be_looked_at(tmp_path):

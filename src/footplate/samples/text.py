@@ -27,6 +27,11 @@ class TextReader:
         self._can_skip = "skip_special_tokens" in parameters or "kwargs" in parameters
 
     @property
+    def can_decode(self) -> bool:
+        """Whether ids become text, and not only numbers."""
+        return self._decode is not None
+
+    @property
     def vocabulary_size(self) -> int | None:
         """How many tokens the tokenizer has; None if it does not tell."""
         return len(self.tokenizer) if hasattr(self.tokenizer, "__len__") else None
@@ -45,6 +50,12 @@ class TextReader:
         if hasattr(self.tokenizer, "convert_ids_to_tokens"):
             return [str(token) for token in self.tokenizer.convert_ids_to_tokens(numbers)]
         return [self.text([number]) for number in numbers]
+
+
+def texts_in(row: Any) -> str:
+    """What a row of a dataset says in words, such as the text that its tokens were made of; "" if nothing."""
+    values = row.values() if isinstance(row, Mapping) else ()
+    return " | ".join(value for value in values if isinstance(value, str))
 
 
 def describe(value: Any) -> Any:

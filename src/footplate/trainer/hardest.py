@@ -20,6 +20,7 @@ from footplate.data.numbered_rows import NumberedRows, RowReader, is_stream, spr
 from footplate.samples.batch import tensors_in
 from footplate.samples.hardest import HardestRows
 from footplate.samples.sieve import Sieve, rank_of
+from footplate.samples.text import TextReader, texts_in
 from footplate.trainer.single_rows import find_loss, looking, show_rows
 from footplate.training import traits
 from footplate.training.exchanges import may_exchange
@@ -123,6 +124,7 @@ class Search:
     ) -> None:
         self._trainer, self._count, self._should_stop = trainer, count, should_stop
         self._max_rows, self.total = max_rows, None if is_stream(dataset) else find_length(dataset)
+        self._source = dataset  # with the columns that the model does not take
         self._dataset, self._collate = prepare_data(trainer, dataset)
         self._losses = LossFinder(trainer, model)
         args = trainer.args
@@ -202,8 +204,14 @@ class Search:
             num_parts = comm.find_batch_size(kept.content) or 1
             shown = join_parts(show_rows(self._trainer, kept.content, outputs, num_parts))
             taken = {name: value for name, value in shown.items() if name not in ("row", "loss", "outlier")}
+            if "input" in taken and not TextReader(self._trainer.processing_class).can_decode:
+                taken["input"] = self._text_of(kept.number) or taken["input"]
             rows.append({"row": kept.number, "loss": loss, **taken})
         return rows, is_right
+
+    def _text_of(self, number: int) -> str:
+        """The words of a row where no tokenizer is at hand to read them from its tokens."""
+        return "" if self.total is None else texts_in(self._source[number])
 
 
 @dataclass
