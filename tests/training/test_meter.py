@@ -167,6 +167,17 @@ def test_a_refused_update_is_left_out_of_the_means_and_its_nan_is_counted():
     assert meter.mean_loss(3) == 2.0
 
 
+def test_the_weights_are_not_said_to_be_damaged_where_updates_were_left_out(caplog):
+    meter = Meter(CPU)
+    meter.begin_update()
+    meter.add(NAN)
+    meter.refuse_update()
+    with caplog.at_level(logging.WARNING):
+        meter.drain(1)
+    assert "Updates left out: 1; the weights are as they were" in caplog.text
+    assert "damaged" not in caplog.text and "Set on_nonfinite" not in caplog.text
+
+
 def test_a_log_of_refused_updates_alone_has_no_loss_to_average():
     meter = Meter(CPU)
     meter.begin_update()

@@ -315,10 +315,11 @@ class Meter(ExportableState):
         logs = {"loss": loss / max(step - self.last_logged_step - self._num_refused, 1)}
         self.total_loss += loss
         self.first_step += self._num_refused  # refused updates do not count in the mean of the run
-        self.last_logged_step, self._num_refused = step, 0
+        num_refused, self._num_refused = self._num_refused, 0
+        self.last_logged_step = step
         # the most of any rank, not the sum: a gradient norm that is not finite is the same on all
         logs.update(self._records.drain_with(records))
-        logs.update(self._report_nonfinite(max(counts), step))
+        logs.update(self._report_nonfinite(max(counts), step, num_refused))
         return logs if norm is None else {**logs, "grad_norm": length}
 
     def _mean_of_ranks(self, losses: list[float]) -> float:
@@ -327,13 +328,21 @@ class Meter(ExportableState):
         kept = finite if finite and self.filters else losses
         return kept[0] if len(kept) == 1 else float(torch.tensor(kept, dtype=self._loss.dtype).mean())
 
-    def _report_nonfinite(self, count: int, step: int) -> dict[str, float]:
+    def _report_nonfinite(self, count: int, step: int, num_refused: int) -> dict[str, float]:
         if self._is_counted:
             self._num_nonfinite.zero_()
             self._is_counted = False
         if not count:
             return {}
-        if not self.num_nonfinite_total:
+        if not self.num_nonfinite_total and num_refused:
+            logger.warning(
+                "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite). Updates "
+                "left out: %d; the weights are as they were before each of them (on_nonfinite='skip').",
+                count,
+                step,
+                num_refused,
+            )
+        elif not self.num_nonfinite_total:
             logger.warning(
                 "%d loss or gradient norm value(s) before step %d were not finite (NaN or infinite): the "
                 "weights may be damaged. Set on_nonfinite='skip' to leave such updates out, or 'raise' to "
