@@ -578,6 +578,15 @@ def test_a_loader_is_refused_for_evaluation_too_unless_the_user_reads_it(tmp_pat
     assert ReadsIt(tiny.Regression(), arguments, train_dataset=loader).train().global_step == 2
 
 
+def test_a_dictionary_of_training_sets_is_refused_and_one_of_rows_by_number_trains(tmp_path):
+    rows = tiny.regression_data(16)
+    arguments = tiny.arguments(tmp_path, max_steps=2)
+    with pytest.raises(TypeError, match=r"training set is a dictionary \(one, other\)"):
+        Trainer(tiny.Regression(), arguments, train_dataset={"one": rows, "other": rows}).train()
+    by_number = {number: rows[number] for number in range(16)}
+    assert Trainer(tiny.Regression(), arguments, train_dataset=by_number).train().global_step == 2
+
+
 def test_a_loss_of_one_value_with_a_dimension_trains(tmp_path):
     class KeepsADimension(LossPerRow):
         def forward(self, x: torch.Tensor, labels: Any = None) -> Any:

@@ -161,6 +161,50 @@ def test_a_changed_setting_goes_on_at_the_right_sample(tmp_path, change):
     assert seen == straight.read[16:]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"per_device_train_batch_size": 8}, {"per_device_train_batch_size": 2}),
+        ({"gradient_accumulation_steps": 4}, {"gradient_accumulation_steps": 1}),
+    ],
+    ids=str,
+)
+def test_max_steps_are_made_with_smaller_updates_too(tmp_path, before, after):
+    build(tmp_path, Counting(16), max_steps=8, save_steps=4, **before).train()
+    longer = build(tmp_path, Counting(16), max_steps=14, save_steps=1, **after)
+    longer.train(resume_from_checkpoint=True)
+    assert longer.state.global_step == 14
+    again = build(tmp_path, Counting(16), max_steps=14, save_steps=1, **after)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-11"))
+    assert again.state.global_step == 14
+    assert history_of(again)[:-1] == history_of(longer)[:-1]
+
+
+class EndEpochAt(TrainerCallback):
+    """Ends every epoch after some updates."""
+
+    def __init__(self, num_updates: int, per_epoch: int) -> None:
+        self.share = num_updates / per_epoch
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if abs(state.epoch % 1 - self.share) < 1e-6:
+            control.should_epoch_stop = True
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_a_run_whose_epochs_are_ended_early_goes_on_with_its_rates(tmp_path, step):
+    settings = {"num_train_epochs": 3, "max_steps": -1, "save_steps": 1, "logging_steps": 1}
+
+    def run(checkpoint: str | None) -> Trainer:
+        trainer = build(tmp_path, Counting(40), EndEpochAt(2, 5), **settings)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return trainer
+
+    straight, resumed = run(None), run(str(tmp_path / f"checkpoint-{step}"))
+    assert resumed.state.max_steps == straight.state.max_steps == 15
+    assert history_of(resumed) == history_of(straight)
+
+
 # ---- the same results ----
 
 

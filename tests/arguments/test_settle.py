@@ -111,6 +111,20 @@ def test_saving_the_best_goes_by_the_loss_unless_told():
     assert (args.metric_for_best_model, args.greater_is_better) == ("loss", False)
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "is_said"),
+    [
+        *(("eval_wer", None, True), ("dev_mse", None, True), ("wer", True, False), ("wer", False, False)),
+        *(("accuracy", None, False), ("answer", None, False), ("ood_loss", None, False)),
+    ],
+)
+def test_a_metric_that_should_fall_and_counts_as_rising_is_warned_of(caplog, name, given, is_said):
+    warn_once.cache_clear()
+    args = TrainingArguments("runs", metric_for_best_model=name, greater_is_better=given)
+    assert ("should fall. Set greater_is_better=False" in caplog.text) is is_said
+    assert args.greater_is_better is (given if given is not None else name != "ood_loss")  # as the original
+
+
 def test_the_home_folder_is_found():
     assert TrainingArguments("~/runs").output_dir == os.path.expanduser("~/runs")
 

@@ -57,3 +57,8 @@ def test_a_second_evaluation_starts_from_nothing():
 def test_the_class_of_a_metric_is_refused(given):
     with pytest.raises(TypeError, match=r"the class MeanAbsoluteError.*MeanAbsoluteError\(\.\.\.\)"):
         check_is_object(given)
+
+
+def test_a_dictionary_of_functions_is_refused_with_what_to_do_instead():
+    with pytest.raises(TypeError, match=r"a dictionary \(a, b\).*prediction\.dataset_name"):
+        check_is_object({"a": len, "b": len})

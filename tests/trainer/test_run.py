@@ -39,15 +39,16 @@ def test_a_run_has_begun_when_it_is_planned(tmp_path):
 
 
 def test_the_position_is_that_of_the_plan_until_updates_are_made(tmp_path):
-    cut = (5, 8)
-    start = Position(2, 16, is_begun=True, pending=("should_save",), batches_done=2, cut=cut)
+    planned = {"cut": (5, 8), "shift": (5, 0, 1)}
+    start = Position(2, 16, is_begun=True, pending=("should_save",), batches_done=2, **planned)
     run = build_run(tmp_path)
-    plan = TrainingPlan(max_steps=9, start=start, first_batch=2, batches_per_epoch=5, micro_batch_size=8)
+    sizes = {"batches_per_epoch": 5, "updates_per_epoch": 5, "micro_batch_size": 8}
+    plan = TrainingPlan(max_steps=9, start=start, first_batch=2, shift=(0, 1), **sizes)
     run.begin(plan, [], torch.device("cpu"))
     assert run.position == start
     run.feed.advance([torch.zeros(8)])
     run.undone = []
-    assert run.position == Position(2, 24, is_begun=True, batches_done=3, cut=cut)
+    assert run.position == Position(2, 24, is_begun=True, batches_done=3, **planned)
 
 
 def test_an_update_is_undone_with_its_gradients_sums_and_random_numbers(tmp_path):

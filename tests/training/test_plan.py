@@ -150,6 +150,42 @@ def test_another_batch_size_goes_on_at_the_same_sample(tmp_path, batch_size, fir
     assert sum(plan.update_sizes(plan.first_batch)) * batch_size >= 24
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "accumulation", "num_epochs"), [(8, 1, 5), (4, 1, 4), (16, 1, 5), (8, 2, 5), (2, 4, 5)]
+)
+def test_with_another_batch_size_the_epochs_last_until_max_steps(
+    tmp_path, batch_size, accumulation, num_epochs
+):
+    args = tiny.arguments(tmp_path, max_steps=22, gradient_accumulation_steps=accumulation)
+    num_batches, position = -(-40 // batch_size), position_after(16, epoch=3)
+    plan = plan_training(args, num_batches, 40, batch_size, first_step=17, position=position)
+    assert (plan.max_steps, plan.num_epochs) == (22, num_epochs)
+    possible = len([*plan.update_sizes(plan.first_batch)])
+    possible += (plan.num_epochs - 4) * plan.updates_per_epoch
+    assert 5 <= possible < 5 + plan.updates_per_epoch
+
+
+def test_the_end_moves_once_for_a_run_that_is_resumed_twice(tmp_path):
+    args = tiny.arguments(tmp_path, max_steps=12)
+    # 10 updates of 4 rows an epoch, after 8 of 10 rows: 8 updates were two epochs
+    plan = plan_training(args, 10, 40, 4, first_step=8, position=Position(2))
+    assert (plan.num_epochs, plan.shift) == (3, (0, 1))
+    position = Position(2, 8, is_begun=True, batches_done=2, cut=(10, 4), shift=(10, *plan.shift))
+    assert plan_training(args, 10, 40, 4, first_step=10, position=position).num_epochs == 3
+    longer = tiny.arguments(tmp_path, max_steps=32)
+    assert plan_training(longer, 10, 40, 4, first_step=10, position=position).num_epochs == 5
+
+
+@pytest.mark.parametrize("duration", [{"max_steps": 15}, {"num_train_epochs": 3}])
+def test_epochs_that_a_callback_ends_early_move_no_end(tmp_path, duration):
+    args = tiny.arguments(tmp_path, **duration)
+    # of 5 updates an epoch 2 were made, in the first one and in the second
+    position = Position(1, 16, is_begun=True, batches_done=2, cut=(5, 8), shift=(5, 0, 0))
+    for place in (position, dataclasses.replace(position, is_epoch_over=True).for_resume(skips_data=True)):
+        plan = plan_training(args, 5, 40, 8, first_step=4, position=place)
+        assert (plan.max_steps, plan.num_epochs) == (15, 3)
+
+
 def test_an_epoch_that_is_over_is_followed_by_the_next():
     over = Position(2, 40, is_begun=True, is_epoch_over=True, pending=["should_save"])
     assert over.for_resume(skips_data=True) == Position(3, pending=["should_save"])
@@ -162,7 +198,7 @@ def test_a_position_comes_back_from_a_checkpoint():
     inside = dataclasses.replace(position_after(8), pending=("should_save",))
     stored = json.loads(json.dumps(inside.state()))
     stored["attributes"]["updates_done"] = 4  # an earlier version stored more
-    lists = {"pending": ["should_save"], "cut": [], "eval_loaders": []}
+    lists = {"pending": ["should_save"], "cut": [], "eval_loaders": [], "shift": []}
     assert Position.from_stored(stored) == dataclasses.replace(inside, **lists)
     assert Position.from_stored(None) is None
 

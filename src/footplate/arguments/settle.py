@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -24,7 +25,7 @@ from footplate.outputs import (
     SaveStrategy,
     SchedulerType,
 )
-from footplate.words import read_flag
+from footplate.words import LOWER_IS_BETTER, read_flag
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
@@ -178,7 +179,14 @@ def settle_best_model(args: TrainingArguments) -> None:
     if find_use_of_best(args) is not None and args.metric_for_best_model is None:
         args.metric_for_best_model = "loss"
     if args.greater_is_better is None and args.metric_for_best_model is not None:
-        args.greater_is_better = not args.metric_for_best_model.endswith("loss")
+        name = args.metric_for_best_model
+        args.greater_is_better = not name.endswith("loss")
+        if args.greater_is_better and re.split(r"[^a-z0-9]", name.lower())[-1] in LOWER_IS_BETTER:
+            warn_once(
+                f"metric_for_best_model={name!r} counts as better when it is greater, since its name does "
+                "not end in 'loss', and it looks like a metric that should fall. Set "
+                "greater_is_better=False, or greater_is_better=True to turn this warning off."
+            )
 
 
 def settle_reports(args: TrainingArguments) -> None:

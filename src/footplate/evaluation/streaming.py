@@ -18,12 +18,18 @@ def is_streaming(metric: Any) -> bool:
 
 
 def check_is_object(metric: Any) -> None:
-    """Raise if a metric is a class instead of an object of that class."""
+    """Raise if a metric is a class instead of an object of that class, or a dictionary of something else."""
     parts = metric.values() if isinstance(metric, dict) else [metric]
     for part in parts:
         if isinstance(part, type) and hasattr(part, "update") and hasattr(part, "compute"):
             name = part.__name__
             raise TypeError(f"compute_metrics is the class {name}. Pass an object of it: {name}(...).")
+    if isinstance(metric, dict) and metric and not is_streaming(metric) and not callable(metric):
+        raise TypeError(
+            f"compute_metrics is a dictionary ({', '.join(map(str, metric))}), and not all of its values are "
+            "objects with update and compute. Pass one function; to measure each evaluation set in another "
+            "way, let it look at prediction.dataset_name."
+        )
 
 
 class StreamingMetrics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -197,7 +198,15 @@ class Run:
             feed.batches_done,
             (plan.batches_per_epoch, plan.round_size),
             tuple(dict.fromkeys([*plan.start.eval_loaders, *self.eval_loaders])),
+            (plan.updates_per_epoch, *plan.shift),
         )
+
+    def position_under(self, control: TrainerControl) -> Position:
+        """The position, and that a callback has asked for the end of the epoch, if it has."""
+        position = self.position
+        is_asked = control.should_epoch_stop and self.stage is Stage.BETWEEN and not position.is_epoch_over
+        pending = [*position.pending, "should_epoch_stop"] if is_asked else position.pending
+        return replace(position, pending=tuple(dict.fromkeys(pending)))
 
     # ---- one update ----
 

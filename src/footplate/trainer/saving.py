@@ -112,7 +112,7 @@ class Saving(Sharing):
             elif Path(self.state.best_model_checkpoint or "").name != Path(best).name:
                 self.state.best_model_checkpoint = None  # it was of an earlier best
         self.state.stateful_callbacks = export_states(
-            [*run.stateful(self.control, self.callback_handler.callbacks), run.position]
+            [*run.stateful(self.control, self.callback_handler.callbacks), run.position_under(self.control)]
         )
         contents = Contents(self.state.to_json_text(), run_id=run.identity.run_id)
         if not self.args.save_only_model:

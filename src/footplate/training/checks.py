@@ -115,7 +115,7 @@ def check_optimizer_parameters(optimizer: Any, model: nn.Module, has_own_loss: b
 
 
 def check_is_no_loader(dataset: Any, description: str) -> None:
-    """Data is a dataset, from which the Trainer makes batches itself."""
+    """Data is a dataset, from which the Trainer makes batches itself: no loader, no dictionary of sets."""
     if isinstance(dataset, DataLoader):
         raise TypeError(
             f"The {description.lower()} set is a DataLoader, which gives batches; Trainer takes a dataset "
@@ -123,6 +123,12 @@ def check_is_no_loader(dataset: Any, description: str) -> None:
             "data_collator and its batch size as per_device_train_batch_size or per_device_eval_batch_size; "
             "or override get_train_dataloader, get_eval_dataloader or get_test_dataloader to return the "
             "loader."
+        )
+    if isinstance(dataset, dict) and type(dataset).__getitem__ is dict.__getitem__ and 0 not in dataset:
+        raise TypeError(
+            f"The {description.lower()} set is a dictionary ({', '.join(map(str, dataset))}), and a batch is "
+            "made of rows by number. Pass one of its sets, or join them (torch.utils.data.ConcatDataset, "
+            "datasets.concatenate_datasets)."
         )
 
 

@@ -32,6 +32,7 @@ class Position(ExportableState):
     batches_done: int | None = None  # micro-batches of this epoch
     cut: Sequence[int] = ()  # how the loader cut the epoch then: micro-batches in it, rows of a full one
     eval_loaders: Sequence[str] = ()  # evaluation sets whose workers live from one evaluation to the next
+    shift: Sequence[int] = ()  # updates of an epoch, and how much later the run ends: in updates, in epochs
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any] | None) -> Position | None:
@@ -48,12 +49,16 @@ class Position(ExportableState):
         if not skips_data:
             return Position(self.epoch, eval_loaders=self.eval_loaders)
         return Position(
-            self.epoch + 1, pending=self.pending, last_update=self.last_update, eval_loaders=self.eval_loaders
+            self.epoch + 1,
+            pending=self.pending,
+            last_update=self.last_update,
+            eval_loaders=self.eval_loaders,
+            shift=self.shift,
         )
 
     def state(self) -> dict[str, Any]:
         """All fields, as plain values."""
-        lists = {name: list(getattr(self, name)) for name in ("pending", "cut", "eval_loaders")}
+        lists = {name: list(getattr(self, name)) for name in ("pending", "cut", "eval_loaders", "shift")}
         return {"args": {}, "attributes": {**vars(self), **lists}}
 
 
@@ -113,6 +118,7 @@ class TrainingPlan:
     first_step: int = 0  # updates made before this call, by the run that it resumes
     start: Position = Position()  # where in the data it resumes
     first_batch: int = 0  # micro-batches of the first epoch that are done, in the current batch size
+    shift: tuple[int, int] = (0, 0)  # updates and epochs by which it ends later than the settings alone say
     start_time: float = field(default_factory=time.time)
 
     @property
@@ -170,6 +176,9 @@ def plan_training(
         updates_per_epoch = math.ceil(num_batches / accumulation)
         wanted = args.max_steps / updates_per_epoch if args.max_steps > 0 else args.num_train_epochs
         num_epochs = math.ceil(wanted)
+    max_steps = args.max_steps
+    if max_steps <= 0:
+        max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
 
     if position is None:
         epoch, updates_done = divmod(first_step, updates_per_epoch)
@@ -182,15 +191,7 @@ def plan_training(
         num_drawn = num_examples if num_drawn is None else num_drawn
         drops_last = args.dataloader_drop_last or num_batches * round_size < num_drawn
         first_batch = num_batches - _batches_left(position, num_drawn, round_size, num_batches, drops_last)
-    max_steps = args.max_steps
-    if max_steps <= 0:
-        max_steps = math.ceil(args.num_train_epochs * updates_per_epoch)
-        if first_step != position.epoch * updates_per_epoch + math.ceil(first_batch / accumulation):
-            # batch sizes have changed: convert the rest of the epochs to updates of the current size;
-            # 1e-9 absorbs rounding, which would add an update
-            left = args.num_train_epochs - position.epoch - first_batch / num_batches
-            max_steps = first_step + math.ceil(left * updates_per_epoch - 1e-9)
-    return TrainingPlan(
+    plan = TrainingPlan(
         max_steps=max_steps,
         num_epochs=num_epochs,
         updates_per_epoch=updates_per_epoch,
@@ -203,6 +204,33 @@ def plan_training(
         first_step=first_step,
         start=position,
         first_batch=first_batch,
+    )
+    return plan if num_epochs == sys.maxsize else _move_end(plan, args)
+
+
+def _move_end(plan: TrainingPlan, args: TrainingArguments) -> TrainingPlan:
+    """The plan of a run whose epochs had another number of updates before it was resumed."""
+    start, per_epoch, left = plan.start, plan.updates_per_epoch, plan.max_steps - plan.first_step
+    done = math.ceil(plan.first_batch / plan.accumulation)
+    left_of_epoch = math.ceil((plan.batches_per_epoch - plan.first_batch) / plan.accumulation)
+    if start.shift and start.shift[0] == per_epoch:
+        # as planned when the checkpoint was written, also where a callback has ended epochs early
+        more_steps, more_epochs = start.shift[1:]
+    elif plan.first_step == start.epoch * per_epoch + done:
+        return plan
+    elif args.max_steps > 0:
+        epochs_after = math.ceil(max(left - left_of_epoch, 0) / per_epoch)
+        more_steps, more_epochs = 0, start.epoch + 1 + epochs_after - plan.num_epochs
+    else:
+        # convert the rest of the epochs to updates of the current size; 1e-9 absorbs rounding, which would
+        # add an update
+        epochs_left = args.num_train_epochs - start.epoch - plan.first_batch / plan.batches_per_epoch
+        more_steps, more_epochs = math.ceil(epochs_left * per_epoch - 1e-9) - left, 0
+    return replace(
+        plan,
+        max_steps=plan.max_steps + more_steps,
+        num_epochs=plan.num_epochs + more_epochs,
+        shift=(more_steps, more_epochs),
     )
 
 
