@@ -32,6 +32,7 @@ GROUND = {
     "rng",
     "batch",
     "words",
+    "directions",
     "resumed",
     "voice",
     "disk",

@@ -1,4 +1,4 @@
-"""Words that mean true or false, sizes, and names of metrics that should fall, in settings and variables."""
+"""Words that mean true or false, and sizes, in settings and in environment variables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 
 TRUE_WORDS = ("1", "true", "t", "yes", "y", "on")
 FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
-# the ends of names of metrics that are better when smaller
-LOWER_IS_BETTER = ("loss", "perplexity", "wer", "cer", "error", "mse", "mae", "rmse", "distance")
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 

@@ -115,3 +115,14 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     )
     os.close(writes)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_connection_that_breaks_in_a_run_is_said(monkeypatch, capsys):
+    """Such as that of a tracker: somebody still reads the output."""
+
+    def lose(options):
+        raise BrokenPipeError("the service hung up")
+
+    monkeypatch.setattr("footplate.cli.checkpoints.run", lose)
+    assert main(["checkpoints", "somewhere"]) == 2
+    assert capsys.readouterr().err == "footplate: the service hung up\n"

@@ -295,6 +295,12 @@ def test_rows_in_a_list_come_to_no_harm(tmp_path, capsys):
     assert widths(capsys)[0] == 40
 
 
+def test_another_version_of_torch_may_not_tell_who_looks_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.delattr("torch.overrides._get_current_function_mode_stack")
+    build(tmp_path).train()
+    assert len(widths(capsys)) == ENOUGH
+
+
 def warning_of(caplog):
     found = [one.getMessage() for one in caplog.records if "longest rows" in one.getMessage()]
     assert all(one.levelno == logging.WARNING for one in caplog.records if "longest rows" in one.getMessage())

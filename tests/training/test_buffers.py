@@ -93,19 +93,24 @@ SPECIAL = {
 }
 
 
+def undo_every_other_call(model, num_rounds):
+    """The buffer is the former one after each call that is undone, however the others change it."""
+    keeper = BufferKeeper(model)
+    for _ in range(num_rounds):
+        keeper.note()
+        before = model.held
+        model()
+        keeper.restore()
+        assert model.held is before
+        model()
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_buffers_that_cannot_be_written_to_do_no_harm(name):
     """Matrices of graphs and masks are registered so."""
     buffer = SPECIAL[name]()
     for model in (Holds(buffer), Holds(buffer, lambda module: setattr(module, "held", SPECIAL[name]()))):
-        keeper = BufferKeeper(model)
-        for _ in range(3):
-            keeper.note()
-            before = model.held
-            model()
-            keeper.restore()
-            assert model.held is before
-            model()
+        undo_every_other_call(model, 3)
 
 
 def test_a_lazy_buffer_is_kept_once_it_has_values():
@@ -124,15 +129,7 @@ def test_a_buffer_may_go_and_come_back():
     def turn(module):
         module.held = torch.ones(2) if module.held is None else None
 
-    model = Holds(torch.zeros(2), turn)
-    keeper = BufferKeeper(model)
-    for _ in range(4):
-        keeper.note()
-        before = model.held
-        model()
-        keeper.restore()
-        assert model.held is before
-        model()
+    undo_every_other_call(Holds(torch.zeros(2), turn), 4)
 
 
 def test_a_buffer_may_be_removed_for_good():

@@ -69,7 +69,7 @@ REFUSED = {
         ["None of the 2 parameters in SGD", "(Regression)", "`optimizers`"],
     ),
     "a loader as data": (
-        checks.check_is_no_loader,
+        checks.check_is_dataset,
         (torch.utils.data.DataLoader(tiny.regression_data(4)), "test"),
         TypeError,
         ["The test set is a DataLoader", "loader.dataset", "get_test_dataloader"],
@@ -128,7 +128,7 @@ ALLOWED = {
     ),
     "an optimizer that shows no parameters": (checks.check_optimizer_parameters, (object(), MODEL, False)),
     "a folder that is not there": (checks.check_output_dir, ("not/there/yet",)),
-    "a dataset": (checks.check_is_no_loader, (tiny.regression_data(2), "test")),
+    "a dataset": (checks.check_is_dataset, (tiny.regression_data(2), "test")),
     "a model": (checks.check_model_source, (tiny.Regression(), None)),
     "a model_init": (checks.check_model_source, (None, build)),
     "a module": (checks.check_is_module, (nn.Linear(1, 1),)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import re
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -17,6 +16,7 @@ from footplate.arguments.export import mask
 from footplate.arguments.notices import warn_once
 from footplate.arguments.suggest import check_word
 from footplate.arguments.values import find_kind, read_json, read_number
+from footplate.directions import seems_to_fall
 from footplate.outputs import (
     DebugOption,
     HubStrategy,
@@ -25,7 +25,7 @@ from footplate.outputs import (
     SaveStrategy,
     SchedulerType,
 )
-from footplate.words import LOWER_IS_BETTER, read_flag
+from footplate.words import read_flag
 
 if TYPE_CHECKING:
     from footplate.arguments.fields import TrainingArguments
@@ -181,7 +181,7 @@ def settle_best_model(args: TrainingArguments) -> None:
     if args.greater_is_better is None and args.metric_for_best_model is not None:
         name = args.metric_for_best_model
         args.greater_is_better = not name.endswith("loss")
-        if args.greater_is_better and re.split(r"[^a-z0-9]", name.lower())[-1] in LOWER_IS_BETTER:
+        if args.greater_is_better and seems_to_fall(name):
             warn_once(
                 f"metric_for_best_model={name!r} counts as better when it is greater, since its name does "
                 "not end in 'loss', and it looks like a metric that should fall. Set "

@@ -71,15 +71,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = int(options.run(options))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # of `footplate tasks | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
-        return 1
     except (OSError, ValueError, NotImplementedError) as error:
+        if isinstance(error, BrokenPipeError) and reader_has_gone():
+            return 1
         is_foreign = comes_from_elsewhere(error)
         if shows_traceback or is_foreign:
             traceback.print_exc()
         print(f"footplate: {error}", file=sys.stderr)
         return 1 if is_foreign else 2
+
+
+def reader_has_gone() -> bool:
+    """Whether nobody reads the output any more, as after `footplate tasks | head -1`."""
+    try:
+        print(flush=True)  # what failed before is no longer waiting to be written
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return True
+    return False
 
 
 def comes_from_elsewhere(error: Exception) -> bool:

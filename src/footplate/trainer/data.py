@@ -87,7 +87,7 @@ class Data(TrainerApi):
             is_training: Whether epochs are counted.
             dataloader_key: With persistent workers, the name under which the loader is kept.
         """
-        checks.check_is_no_loader(dataset, description)
+        checks.check_is_dataset(dataset, description)
         collate = self.data_collator if is_training else self.eval_data_collator or self.data_collator
         is_map_style = not isinstance(dataset, torch.utils.data.IterableDataset)
         if is_map_style and columns.can_drop_columns(dataset):  # of a stream, from its samples

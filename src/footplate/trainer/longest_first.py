@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from footplate import rng
-from footplate.data.longest import Longest, copy_rows, holds_lists, runs_no_code
+from footplate.data.longest import Longest
+from footplate.data.plain_rows import copy_rows, holds_lists, runs_no_code
 from footplate.data.worker_reads import collate_rows, fetch_rows
 from footplate.trainer.largest_batch import choose_longest, describe_batch
 from footplate.trainer.rehearsing import least_bytes
@@ -45,10 +43,12 @@ _LIBRARIES = ("torch", "transformers", "peft", "footplate")
 
 def try_longest(trainer: Training, model: nn.Module, loader: Any) -> None:
     """Forward and backward of the longest rows; what fails is a warning. The run is the same as without."""
-    if not tries_longest(trainer) or is_watched(trainer.model):
+    if not tries_longest(trainer):
         return
     with rng.scoped():
         try:
+            if is_watched(trainer.model):
+                return
             found = choose_longest(trainer, loader, SECONDS)
             if found is None or not found.shortest:  # where all rows are as long, the first update tells
                 return
@@ -111,10 +111,7 @@ def is_watched(model: nn.Module) -> bool:
         return True
     if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in model.parameters()):
         return True
-    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    modes = [mode for mode in stack if type(mode) is not DeviceContext]
-    is_recorded = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
-    return bool(modes or _get_current_dispatch_mode_stack() or is_recorded or _sees_saved_tensors())
+    return _is_recorded()
 
 
 def is_compiled(module: Any) -> bool:
@@ -123,9 +120,18 @@ def is_compiled(module: Any) -> bool:
     return marks != (None, None) or isinstance(module, torch.jit.ScriptModule)
 
 
-def _sees_saved_tensors() -> bool:
-    """Whether somebody is handed the tensors that backward needs."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+def _is_recorded() -> bool:
+    """Whether a mode or profiler of torch sees each operation, or somebody the tensors for backward."""
+    # names that another version of torch may not have: then nothing is tried
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = [mode for mode in stack if type(mode) is not DeviceContext]
+    saved = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    is_profiled = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return bool(modes or _get_current_dispatch_mode_stack() or is_profiled or saved is not None)
 
 
 def keep_touched(trainer: Training) -> KeptObjects:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from footplate.words import LOWER_IS_BETTER, format_bytes
-
-_HIGHER_IS_BETTER = ("accuracy", "f1", "bleu", "rouge", "exact_match", "precision", "recall", "auc", "map")
+from footplate.directions import seems_to_fall, seems_to_rise
+from footplate.words import format_bytes
 
 
 class BatchFacts(NamedTuple):
@@ -70,10 +69,9 @@ def check_direction(name: str, is_greater: bool | None, value: Any) -> str:
     """What is odd about the metric that decides on the best model; empty if nothing is."""
     if not isinstance(value, (int, float)) or value != value:
         return f"metric_for_best_model={name!r} was {value!r} on the rows that were tried: nothing is better"
-    words = name.removeprefix("eval_").lower().replace("-", "_")
-    if is_greater and any(words.endswith(word) for word in LOWER_IS_BETTER):
+    if is_greater and seems_to_fall(name):
         return f"greater_is_better=True, and {name!r} looks like a metric that should fall"
-    if is_greater is False and any(words.endswith(word) for word in _HIGHER_IS_BETTER):
+    if is_greater is False and seems_to_rise(name):
         return f"greater_is_better=False, and {name!r} looks like a metric that should rise"
     return ""
 

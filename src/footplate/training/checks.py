@@ -114,7 +114,7 @@ def check_optimizer_parameters(optimizer: Any, model: nn.Module, has_own_loss: b
     logger.warning(text)
 
 
-def check_is_no_loader(dataset: Any, description: str) -> None:
+def check_is_dataset(dataset: Any, description: str) -> None:
     """Data is a dataset, from which the Trainer makes batches itself: no loader, no dictionary of sets."""
     if isinstance(dataset, DataLoader):
         raise TypeError(
